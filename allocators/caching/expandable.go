@@ -1,0 +1,226 @@
+package caching
+
+import (
+	"errors"
+
+	"github.com/shatter-gpu/shatter/allocators/device"
+)
+
+// grow serves a rounded size from an expandable segment by mapping pages (sections 17.3 and 17.4). A nil block without an
+// error means that the device has not the pages.
+func (a *Allocator) grow(p *pool, set *streamSet, size uint64) (*block, error) {
+	b := a.findRoom(set, size)
+	if b == nil {
+		var err error
+		if b, err = a.reserve(p, set, size); err != nil {
+			return nil, err
+		}
+	}
+	if !b.mapped {
+		if ok, err := a.mapPages(b, min(b.size, size)); !ok || err != nil {
+			return nil, err
+		}
+	}
+	for b.size < size {
+		next := b.next
+		if next == nil {
+			return nil, nil // the whole reservation is smaller than the request
+		}
+		if ok, err := a.mapPages(next, min(size-b.size, next.size)); !ok || err != nil {
+			return nil, err
+		}
+		b = next
+	}
+	set.free.remove(b)
+	return b, nil
+}
+
+// findRoom returns the start of the lowest run of free and unmapped blocks that is large enough: not the one that needs
+// the fewest pages (section 17.3).
+func (a *Allocator) findRoom(set *streamSet, size uint64) *block {
+	for _, u := range set.unmapped {
+		start := u
+		if u.prev != nil && u.prev.idle() {
+			start = u.prev
+		}
+		var room uint64
+		for b := start; ; b = b.next {
+			if b == nil {
+				a.senseRoom(u.seg, size-room)
+				break
+			}
+			if !b.idle() {
+				break
+			}
+			if room += b.size; room >= size {
+				return start
+			}
+		}
+	}
+	return nil
+}
+
+// reservation is the address space of an expandable segment: 9/8 of the device in whole pages (section 17.1).
+func reservation(capacity, page uint64) uint64 {
+	return (capacity + capacity/8 + page - 1) / page * page
+}
+
+// reserve makes a new expandable segment, one unmapped block.
+func (a *Allocator) reserve(p *pool, set *streamSet, size uint64) (*block, error) {
+	space := reservation(a.capacity, p.page)
+	if space < size {
+		a.senseReservation(size, p.page)
+	}
+	addr, err := a.dev.Reserve(space)
+	if err != nil {
+		return nil, err
+	}
+	b := a.newSegment(p, set, addr, space)
+	b.seg.page = p.page
+	set.putUnmapped(b)
+	return b, nil
+}
+
+// mapPages maps the first size bytes of an unmapped block, in whole pages: all of them or none. The block becomes free,
+// coalesced and in the free set; what stays unmapped is a block of its own behind it.
+func (a *Allocator) mapPages(b *block, size uint64) (bool, error) {
+	g := b.seg
+	first := uint64(b.addr-g.addr) / g.page
+	count := (size + g.page - 1) / g.page
+	for uint64(len(g.chunks)) < first+count {
+		g.chunks = append(g.chunks, 0)
+	}
+	chunks := g.chunks[first : first+count]
+	for i := range chunks {
+		h, err := a.dev.Create(g.page)
+		if err != nil {
+			for _, h := range chunks[:i] {
+				if err := a.dev.Release(h); err != nil {
+					return false, err
+				}
+			}
+			if !errors.Is(err, device.ErrOutOfMemory) {
+				return false, err
+			}
+			a.senseDevice(count * g.page)
+			return false, nil
+		}
+		chunks[i] = h
+	}
+	for i, h := range chunks {
+		if err := a.dev.Map(b.addr+device.Addr(uint64(i)*g.page), g.page, h); err != nil {
+			return false, err
+		}
+	}
+	set := g.stream
+	bytes := count * g.page
+	if bytes < b.size {
+		rest := a.spares.block()
+		rest.addr, rest.size, rest.seg = b.addr+device.Addr(bytes), b.size-bytes, g
+		rest.prev, rest.next = b, b.next
+		if rest.next != nil {
+			rest.next.prev = rest
+		}
+		b.next = rest
+		b.size = bytes
+		set.replaceUnmapped(b, rest)
+	} else {
+		set.removeUnmapped(b)
+	}
+	b.mapped = true
+	a.coalesceMapped(b)
+	a.putFree(b)
+	a.touched = append(a.touched, b)
+	g.mapped += bytes
+	a.reserved += bytes
+	a.stats.ReservedBytes.Add(g.pool.small, bytes)
+	a.stats.NumDeviceAlloc++
+	return true, nil
+}
+
+// coalesceMapped joins a free block of an expandable segment with its free neighbours.
+func (a *Allocator) coalesceMapped(b *block) {
+	if p := b.prev; p != nil && p.mapped && p.idle() {
+		b.seg.stream.free.remove(p)
+		a.absorb(b, p)
+	}
+	if n := b.next; n != nil && n.mapped && n.idle() {
+		b.seg.stream.free.remove(n)
+		a.absorb(b, n)
+	}
+}
+
+// unmap returns the whole pages inside a free block (section 17.5). A segment without a mapped block left is given back.
+func (a *Allocator) unmap(b *block) error {
+	g := b.seg
+	set := g.stream
+	begin := uint64(b.addr - g.addr)
+	first := (begin + g.page - 1) / g.page
+	last := (begin + b.size) / g.page
+	if last <= first {
+		return nil
+	}
+	if err := a.dev.Sync(set.stream); err != nil {
+		return err
+	}
+	for i := first; i < last; i++ {
+		if err := a.dev.Unmap(g.addr+device.Addr(i*g.page), g.page); err != nil {
+			return err
+		}
+		if err := a.dev.Release(g.chunks[i]); err != nil {
+			return err
+		}
+		g.chunks[i] = 0
+	}
+	set.free.remove(b)
+	bytes := (last - first) * g.page
+	if head := first*g.page - begin; head > 0 {
+		a.keepPart(b, b.addr, head, b.prev, b)
+		b.addr += device.Addr(head)
+		b.size -= head
+	}
+	if tail := b.size - bytes; tail > 0 {
+		a.keepPart(b, b.addr+device.Addr(bytes), tail, b, b.next)
+		b.size = bytes
+	}
+	b.mapped = false
+	if p := b.prev; p != nil && !p.mapped {
+		set.removeUnmapped(p)
+		a.absorb(b, p)
+	}
+	if n := b.next; n != nil && !n.mapped {
+		set.removeUnmapped(n)
+		a.absorb(b, n)
+	}
+	set.putUnmapped(b)
+	a.touched = append(a.touched, b)
+	g.mapped -= bytes
+	a.reserved -= bytes
+	a.stats.ReservedBytes.Sub(g.pool.small, bytes)
+	a.stats.NumDeviceFree++
+	if !b.split() {
+		set.removeUnmapped(b)
+		if err := a.dev.Unreserve(g.addr, g.size); err != nil {
+			return err
+		}
+		a.dropSegment(g)
+	}
+	return nil
+}
+
+// keepPart makes the part of a page that stays mapped, before or behind an unmapped range, a free block of its own.
+func (a *Allocator) keepPart(b *block, addr device.Addr, size uint64, prev, next *block) {
+	k := a.spares.block()
+	k.addr, k.size, k.seg, k.mapped = addr, size, b.seg, true
+	k.prev, k.next = prev, next
+	if prev != nil {
+		prev.next = k
+	} else {
+		b.seg.first = k
+	}
+	if next != nil {
+		next.prev = k
+	}
+	a.putFree(k)
+	a.touched = append(a.touched, k)
+}

@@ -1,0 +1,117 @@
+// Package catalog names the allocators that a command line, a fuzz target or a report can ask for: NAME[@CONF].
+package catalog
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/caching"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/direct"
+)
+
+// Entry describes an allocator of the catalog.
+type Entry struct {
+	Name, Summary string
+	// Settings says whether the name takes @CONF.
+	Settings bool
+}
+
+// Entries are all allocators, in the order in which they are listed.
+var Entries = []Entry{
+	{"classic", "PyTorch's caching allocator, segments from cudaMalloc (rules of 2.6)", true},
+	{"expandable", "the same with expandable_segments:True, pages mapped into growing address ranges", true},
+	{"direct", "no cache: every call goes to the device", false},
+}
+
+// Spec is an allocator with its settings.
+type Spec struct {
+	// Name is the text that Parse was given.
+	Name string
+	// Base is the name without settings.
+	Base string
+	// Settings of the caching allocator; nil for others.
+	Settings *caching.Settings
+	// Warnings are settings that PyTorch ignores in silence.
+	Warnings []string
+}
+
+// Parse reads NAME[@CONF]. Errors say what to write instead.
+func Parse(text string) (Spec, error) {
+	name, conf, given := strings.Cut(text, "@")
+	s := Spec{Name: text, Base: name}
+	switch name {
+	case "classic", "expandable":
+		set, warnings, err := caching.ParseSettings(conf)
+		if err != nil {
+			return s, fmt.Errorf("allocator %q: %w", text, err)
+		}
+		if strings.Contains(conf, "expandable_segments") {
+			other := map[bool]string{true: "expandable", false: "classic"}[set.Expandable]
+			return s, fmt.Errorf("allocator %q: the name says whether segments are expandable; write %s, without expandable_segments",
+				text, join(other, without(conf)))
+		}
+		set.Expandable = name == "expandable"
+		s.Settings, s.Warnings = &set, warnings
+		return s, nil
+	case "direct":
+		if given {
+			return s, fmt.Errorf("allocator %q: direct takes no settings", text)
+		}
+		return s, nil
+	}
+	var names []string
+	for _, e := range Entries {
+		names = append(names, e.Name)
+	}
+	return s, fmt.Errorf("unknown allocator %q; there are %s (see shatter list allocators)", text, strings.Join(names, ", "))
+}
+
+func join(name, conf string) string {
+	if conf == "" {
+		return name
+	}
+	return name + "@" + conf
+}
+
+// without drops expandable_segments from a settings string.
+func without(conf string) string {
+	var keep []string
+	for _, pair := range strings.Split(conf, ",") {
+		if !strings.HasPrefix(strings.TrimSpace(pair), "expandable_segments") {
+			keep = append(keep, pair)
+		}
+	}
+	return strings.Join(keep, ",")
+}
+
+// FromSettings names the allocator that PyTorch would run under a settings string (trace header `conf`), with the memory
+// fraction if one is given.
+func FromSettings(conf string, fraction *float64) (Spec, error) {
+	set, warnings, err := caching.ParseSettings(conf)
+	if err != nil {
+		return Spec{}, err
+	}
+	name := "classic"
+	if set.Expandable {
+		name = "expandable"
+	}
+	rest := without(conf)
+	if fraction != nil {
+		if rest != "" {
+			rest += ","
+		}
+		rest += fmt.Sprintf("x_memory_fraction:%v", *fraction)
+		set.HasFraction, set.Fraction = true, *fraction
+	}
+	return Spec{Name: join(name, rest), Base: name, Settings: &set, Warnings: warnings}, nil
+}
+
+// New makes the allocator on an empty device.
+func (s Spec) New(dev device.Device) (allocators.Allocator, error) {
+	if s.Settings == nil {
+		return direct.New(dev), nil
+	}
+	return caching.New(dev, *s.Settings)
+}

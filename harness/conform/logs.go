@@ -1,0 +1,263 @@
+// Package conform compares decisions with recorded ones: decision logs, row by row and column by column, and the `# expect:`
+// lines of traces, figure by figure. In go folders; out come counts and the first difference of each log or expectation.
+package conform
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/shatter-gpu/shatter/allocators/catalog"
+	"github.com/shatter-gpu/shatter/allocators/device/simdev"
+	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/trace"
+)
+
+// Log is one recorded decision log with what it was recorded under (a line of index.tsv).
+type Log struct {
+	Trace, Config, Conf string
+	Capacity            uint64
+	Fraction            *float64
+	Path                string // of the log
+	TracePath           string
+}
+
+// Name is what reports call the log.
+func (l *Log) Name() string { return l.Trace + "__" + l.Config }
+
+// Difference is the first row at which a log and the model disagree.
+type Difference struct {
+	Log    string
+	Line   int // of the log, 1-based
+	Column string
+	Want   string // the recorded row
+	Got    string
+}
+
+func (d *Difference) String() string {
+	return fmt.Sprintf("%s: line %d: column %s differs\n  recorded %s\n  decided  %s", d.Log, d.Line, d.Column, d.Want, d.Got)
+}
+
+// LogReport is what a folder of logs came to.
+type LogReport struct {
+	Logs, Rows, Divergent int
+	// Differences has the first difference of each divergent log, in order of the index.
+	Differences []Difference
+}
+
+// IsLogFolder tells whether a folder holds decision logs.
+func IsLogFolder(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "index.tsv"))
+	return err == nil
+}
+
+// ReadIndex reads index.tsv of a folder with traces/ and logs/.
+func ReadIndex(dir string) ([]Log, error) {
+	path := filepath.Join(dir, "index.tsv")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var logs []Log
+	for i, line := range strings.Split(strings.TrimRight(string(data), "\n"), "\n") {
+		if i == 0 {
+			continue
+		}
+		f := strings.Split(line, "\t")
+		if len(f) < 5 {
+			return nil, fmt.Errorf("%s:%d: %d columns, at least 5 expected (trace, config_name, config, capacity, fraction)", path, i+1, len(f))
+		}
+		l := Log{Trace: f[0], Config: f[1]}
+		if f[2] != "-" {
+			l.Conf = f[2]
+		}
+		if l.Capacity, err = strconv.ParseUint(f[3], 10, 64); err != nil {
+			return nil, fmt.Errorf("%s:%d: capacity %q is not a number of bytes", path, i+1, f[3])
+		}
+		if f[4] != "-" {
+			v, err := strconv.ParseFloat(f[4], 64)
+			if err != nil {
+				return nil, fmt.Errorf("%s:%d: fraction %q is not a number", path, i+1, f[4])
+			}
+			l.Fraction = &v
+		}
+		l.Path = filepath.Join(dir, "logs", l.Name()+".tsv.gz")
+		l.TracePath = filepath.Join(dir, "traces", l.Trace+".trace.gz")
+		logs = append(logs, l)
+	}
+	return logs, nil
+}
+
+// CompareLogs replays every log of a folder. progress, if not nil, is called after each, one call at a time.
+func CompareLogs(dir string, progress func(done, total int)) (*LogReport, error) {
+	logs, err := ReadIndex(dir)
+	if err != nil {
+		return nil, err
+	}
+	programs, err := readPrograms(logs)
+	if err != nil {
+		return nil, err
+	}
+	type answer struct {
+		rows int
+		diff *Difference
+		err  error
+	}
+	answers := make([]answer, len(logs))
+	var mu sync.Mutex
+	next, done := 0, 0
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for {
+				mu.Lock()
+				i := next
+				next++
+				mu.Unlock()
+				if i >= len(logs) {
+					return
+				}
+				a := &answers[i]
+				a.rows, a.diff, a.err = compareLog(&logs[i], programs[logs[i].Trace])
+				mu.Lock()
+				done++
+				if progress != nil {
+					progress(done, len(logs))
+				}
+				mu.Unlock()
+			}
+		}()
+	}
+	wg.Wait()
+	rep := &LogReport{Logs: len(logs)}
+	for _, a := range answers {
+		if a.err != nil {
+			return nil, a.err
+		}
+		rep.Rows += a.rows
+		if a.diff != nil {
+			rep.Divergent++
+			rep.Differences = append(rep.Differences, *a.diff)
+		}
+	}
+	return rep, nil
+}
+
+func readPrograms(logs []Log) (map[string]*executor.Program, error) {
+	programs := map[string]*executor.Program{}
+	for i := range logs {
+		l := &logs[i]
+		if programs[l.Trace] != nil {
+			continue
+		}
+		t, err := trace.ReadFile(l.TracePath)
+		if err != nil {
+			return nil, err
+		}
+		programs[l.Trace] = executor.Compile(t)
+	}
+	return programs, nil
+}
+
+// compareLog replays one log and returns its rows and the first difference.
+func compareLog(l *Log, p *executor.Program) (rows int, diff *Difference, err error) {
+	f, err := os.Open(l.Path)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return 0, nil, fmt.Errorf("%s: %w; fetch it again", l.Path, err)
+	}
+	in := bufio.NewReaderSize(z, 1<<16)
+	line := func() ([]byte, error) {
+		s, err := in.ReadSlice('\n')
+		if err != nil && !(errors.Is(err, io.EOF) && len(s) > 0) {
+			return nil, err
+		}
+		return bytes.TrimSuffix(s, []byte("\n")), nil
+	}
+	header, err := line()
+	if err != nil {
+		return 0, nil, fmt.Errorf("%s: %w", l.Path, err)
+	}
+	if got := strings.Join(executor.Columns, "\t"); string(header) != got {
+		return 0, nil, fmt.Errorf("%s:1: the columns are not those of a decision log: %q, expected %q", l.Path, header, got)
+	}
+	spec, err := catalog.FromSettings(l.Conf, l.Fraction)
+	if err != nil {
+		return 0, nil, fmt.Errorf("%s: %w", l.Name(), err)
+	}
+	dev, err := simdev.New(simdev.Options{Capacity: l.Capacity})
+	if err != nil {
+		return 0, nil, fmt.Errorf("%s: %w", l.Name(), err)
+	}
+	var buf []byte
+	var fault error
+	opts := executor.Options{Device: dev, OnRow: func(w *executor.Row) {
+		if diff != nil || fault != nil {
+			return
+		}
+		want, err := line()
+		if err != nil {
+			fault = fmt.Errorf("%s: the log ends after %d rows, the trace goes on: %w", l.Path, rows, err)
+			return
+		}
+		rows++
+		buf = w.Append(buf[:0])
+		if !bytes.Equal(buf, want) {
+			if column := firstDifference(string(want), string(buf)); column != "" {
+				diff = &Difference{l.Name(), rows + 1, column, string(want), string(buf)}
+			}
+		}
+	}}
+	r, err := executor.Start(p, executor.Target{Name: spec.Name, New: spec.New}, opts)
+	if err != nil {
+		return 0, nil, err
+	}
+	for r.More() && diff == nil && fault == nil {
+		if err := r.Step(); err != nil {
+			return rows, nil, err
+		}
+	}
+	if fault != nil {
+		return rows, nil, fault
+	}
+	if extra, err := line(); diff == nil && err == nil {
+		got := "(the trace has ended)"
+		if f := r.Result().Findings; len(f) > 0 {
+			got = f[0].String() // a call that failed ends the run
+		}
+		diff = &Difference{l.Name(), rows + 2, "op", string(extra), got}
+	}
+	return rows, diff, nil
+}
+
+// firstDifference names the first column that differs; a recorded `?` is not compared.
+func firstDifference(want, got string) string {
+	w, g := strings.Split(want, "\t"), strings.Split(got, "\t")
+	for i, c := range executor.Columns {
+		if i >= len(w) || i >= len(g) {
+			return c
+		}
+		if w[i] != "?" && w[i] != g[i] {
+			return c
+		}
+	}
+	if len(w) != len(g) {
+		return executor.Columns[len(executor.Columns)-1]
+	}
+	return ""
+}

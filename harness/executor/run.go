@@ -1,0 +1,580 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/harness/shadow"
+	"github.com/shatter-gpu/shatter/harness/trace"
+)
+
+// ErrHarness marks a fault of the harness or its environment: it is never a finding.
+var ErrHarness = errors.New("harness fault")
+
+// WalkEvery is how many operations lie between two walks over the whole state.
+const WalkEvery = 1024
+
+// Target is an allocator under test.
+type Target struct {
+	// Name is what reports call it.
+	Name string
+	// New makes the allocator on an empty device.
+	New func(device.Device) (allocators.Allocator, error)
+}
+
+// Options of a run.
+type Options struct {
+	// Device is the device, empty and not used before.
+	Device device.Device
+	// Properties are checked; none means that nothing is.
+	Properties []Property
+	// Judge decides what each refusal was; nil leaves them unjudged.
+	Judge Judge
+	// OnRow is called with a history row after every operation of the trace; the row is valid during the call.
+	OnRow func(*Row)
+}
+
+// Result is what a run came to.
+type Result struct {
+	Target string
+	// Ops is the operations executed.
+	Ops int
+	// OOMs are the positions of refused allocations, Judgements what they were (with a Judge only).
+	OOMs       []int
+	Judgements []Judgement
+	// Findings are broken properties; Known are those that a known upstream issue explains.
+	Findings, Known []Finding
+	// Stats are the counters at the end of the trace, before everything is freed; HasStats if the allocator keeps any.
+	Stats    allocators.Stats
+	HasStats bool
+	// PeakAllocated and PeakReserved are the largest values after an operation, in bytes.
+	PeakAllocated, PeakReserved uint64
+	// SumAllocated, SumReserved add the bytes after each operation, for means.
+	SumAllocated, SumReserved float64
+	// DeviceFree is the device's free bytes at the end of the trace.
+	DeviceFree uint64
+	// DeviceCalls counts the device's calls by kind.
+	DeviceCalls [16]uint64
+	// LastOOM is the message of the last refusal.
+	LastOOM string
+}
+
+// slot is what the program knows of an id.
+type slot struct {
+	block     allocators.Block
+	requested uint64
+	status    slotStatus
+}
+
+type slotStatus uint8
+
+const (
+	slotEmpty slotStatus = iota
+	slotLive
+	slotZero    // a zero-byte allocation: no block
+	slotRefused // the alloc was an OOM
+)
+
+// Run is a trace on its way through a target.
+type Run struct {
+	prog   *Program
+	target Target
+	opts   Options
+	dev    device.Device
+	alloc  allocators.Allocator
+
+	recordUse allocators.StreamRecorder
+	emptier   allocators.CacheEmptier
+	stats     *allocators.Stats
+	snap      allocators.Snapshotter
+	toucher   allocators.Toucher
+	promiser  allocators.Promiser
+
+	next    int
+	slots   []slot
+	outcome Outcome
+	block   allocators.Block
+	stopped bool // a finding ended the checking
+
+	checked  bool // properties, a judge or rows are wanted
+	recorder *device.Recorder
+	ledger   ledger
+	heap     *shadow.Heap
+	state    State
+	view     View
+	entered  View
+	snapshot allocators.Snapshot
+	touched  []allocators.Neighbourhood
+	previous allocators.Stats
+	row      Row
+	capacity uint64
+	foreign  uint64
+	hooks    []Property // those with Op
+	oom      *allocators.OOMError
+	result   Result
+}
+
+// Start makes a run ready before its first operation.
+func Start(p *Program, t Target, o Options) (*Run, error) {
+	r := &Run{prog: p, target: t, opts: o, dev: o.Device, slots: make([]slot, p.slots)}
+	r.checked = len(o.Properties) > 0 || o.Judge != nil || o.OnRow != nil
+	_, r.capacity = o.Device.Info()
+	if r.checked {
+		r.recorder = &device.Recorder{Device: o.Device}
+		r.dev = r.recorder
+		r.heap = shadow.New(o.Device, p.slots)
+		r.state.Heap, r.state.Capacity, r.state.Previous = r.heap, r.capacity, &r.previous
+		for _, p := range o.Properties {
+			if p.Op != nil {
+				r.hooks = append(r.hooks, p)
+			}
+		}
+	}
+	var err error
+	if r.alloc, err = t.New(r.dev); err != nil {
+		return nil, fmt.Errorf("%s cannot start: %w", t.Name, err)
+	}
+	r.recordUse, _ = r.alloc.(allocators.StreamRecorder)
+	r.emptier, _ = r.alloc.(allocators.CacheEmptier)
+	r.snap, _ = r.alloc.(allocators.Snapshotter)
+	r.toucher, _ = r.alloc.(allocators.Toucher)
+	r.promiser, _ = r.alloc.(allocators.Promiser)
+	if s, ok := r.alloc.(allocators.StatsReader); ok {
+		r.stats = s.Stats()
+		r.state.Stats = r.stats
+		r.previous = *r.stats
+	}
+	r.readPromise()
+	r.result.Target = t.Name
+	return r, nil
+}
+
+func (r *Run) readPromise() {
+	if r.checked && r.promiser != nil {
+		r.state.Promise = r.promiser.Promise()
+	}
+}
+
+// Execute runs a whole trace and returns what it came to.
+func Execute(p *Program, t Target, o Options) (*Result, error) {
+	r, err := Start(p, t, o)
+	if err != nil {
+		return nil, err
+	}
+	for r.More() {
+		if err := r.Step(); err != nil {
+			return nil, err
+		}
+	}
+	return r.Finish()
+}
+
+// More tells whether an operation is left to execute.
+func (r *Run) More() bool { return r.next < len(r.prog.steps) && !r.stopped }
+
+// Position is the index of the next operation.
+func (r *Run) Position() int { return r.next }
+
+// Allocator is the allocator under test.
+func (r *Run) Allocator() allocators.Allocator { return r.alloc }
+
+// Result is what the run has come to so far.
+func (r *Run) Result() *Result { return &r.result }
+
+// Step executes the next operation. An error is a fault of the harness, not a finding.
+func (r *Run) Step() error {
+	s := &r.prog.steps[r.next]
+	if r.checked {
+		if err := r.before(s); err != nil {
+			return err
+		}
+	}
+	err := r.perform(s)
+	if err != nil {
+		if !r.checked || errors.Is(err, ErrHarness) {
+			return r.at(err)
+		}
+	}
+	if r.stats != nil {
+		allocated, reserved := r.stats.AllocatedBytes.All.Current, r.stats.ReservedBytes.All.Current
+		r.result.PeakAllocated = max(r.result.PeakAllocated, allocated)
+		r.result.PeakReserved = max(r.result.PeakReserved, reserved)
+		r.result.SumAllocated += float64(allocated)
+		r.result.SumReserved += float64(reserved)
+	}
+	if r.outcome == OOM {
+		r.result.OOMs = append(r.result.OOMs, r.next)
+	}
+	if r.checked {
+		if err := r.after(s, err); err != nil {
+			return err
+		}
+	}
+	r.next++
+	return nil
+}
+
+// at adds the place to a harness fault.
+func (r *Run) at(err error) error {
+	op := &r.prog.Trace.Ops[r.next]
+	return fmt.Errorf("%w: %s: operation %d (%s) on %s: %w", ErrHarness, r.prog.Trace.Name, r.next, op, r.target.Name, err)
+}
+
+// perform calls the allocator. A refusal is an outcome; any other error is returned.
+func (r *Run) perform(s *step) error {
+	r.outcome, r.block = OK, allocators.Block{}
+	switch s.kind {
+	case trace.Alloc:
+		sl := &r.slots[s.slot]
+		b, err := r.alloc.Alloc(s.bytes, s.stream)
+		if err != nil {
+			sl.status = slotRefused
+			return r.refused(err)
+		}
+		if b.Size == 0 {
+			b.Size = s.bytes
+		}
+		*sl = slot{block: b, requested: s.bytes, status: slotLive}
+		if s.bytes == 0 {
+			sl.status = slotZero
+		}
+		r.block = b
+	case trace.Free:
+		sl := &r.slots[s.slot]
+		status := sl.status
+		sl.status = slotEmpty
+		if status == slotLive {
+			r.block = sl.block
+			return r.alloc.Free(sl.block.Addr)
+		}
+		r.outcome = notLive(status)
+	case trace.Record:
+		sl := &r.slots[s.slot]
+		if sl.status == slotLive {
+			r.block = sl.block
+			if r.recordUse != nil {
+				return r.recordUse.Record(sl.block.Addr, s.stream)
+			}
+			return nil
+		}
+		r.outcome = notLive(sl.status)
+	case trace.Sync:
+		if s.stream == trace.AllStreams {
+			return harness(r.opts.Device.SyncAll())
+		}
+		return harness(r.opts.Device.Sync(s.stream))
+	case trace.EmptyCache:
+		if r.emptier != nil {
+			return r.emptier.EmptyCache()
+		}
+	case trace.Conf:
+		c, ok := r.alloc.(allocators.Configurer)
+		if !ok {
+			r.outcome = Skip
+			return nil
+		}
+		err := c.Configure(r.prog.Trace.Ops[r.next].Conf)
+		r.readPromise()
+		return harness(err)
+	case trace.Fraction:
+		c, ok := r.alloc.(allocators.FractionSetter)
+		if !ok {
+			r.outcome = Skip
+			return nil
+		}
+		err := c.SetFraction(r.prog.Trace.Ops[r.next].Fraction)
+		r.readPromise()
+		return harness(err)
+	case trace.Foreign:
+		d, ok := r.opts.Device.(device.Foreigner)
+		if !ok || d.SetForeign(s.bytes) != nil {
+			r.outcome = Skip // others cannot get what the device has not
+			return nil
+		}
+		r.foreign = s.bytes
+	}
+	return nil
+}
+
+// notLive is the outcome of a free or record of an id without a block: a zero-byte allocation is fine, a refused one is not.
+func notLive(s slotStatus) Outcome {
+	if s == slotZero {
+		return OK
+	}
+	return Skip
+}
+
+func harness(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrHarness, err)
+}
+
+func (r *Run) refused(err error) error {
+	r.oom = nil
+	if !errors.As(err, &r.oom) && !errors.Is(err, device.ErrOutOfMemory) {
+		r.outcome = Failed
+		return err
+	}
+	r.outcome = OOM
+	return nil
+}
+
+// before prepares the shadow for an operation.
+func (r *Run) before(s *step) error {
+	if len(r.recorder.Calls) > 0 {
+		r.recorder.Reset()
+	}
+	switch s.kind {
+	case trace.Alloc:
+		// The allocator looks at finished events now, and so do we.
+		if r.heap.Pending.Count > 0 && s.bytes > 0 {
+			r.heap.Poll()
+		}
+	case trace.Free:
+		if r.slots[s.slot].status == slotLive {
+			if err := r.heap.Free(s.slot); err != nil {
+				return r.at(err)
+			}
+		}
+	}
+	if r.stats != nil {
+		r.state.ReservedBefore = r.stats.ReservedBytes.All.Current
+	}
+	return nil
+}
+
+// after updates the shadow and checks.
+func (r *Run) after(s *step, failure error) error {
+	st := &r.state
+	st.Op, st.Operation, st.Outcome, st.Block = r.next, &r.prog.Trace.Ops[r.next], r.outcome, r.block
+	st.Entry, st.Overlapped, st.Region, st.PendingDone = nil, nil, nil, false
+	st.Calls = r.recorder.Calls
+	st.Foreign = r.foreign
+	if r.outcome == OOM && r.opts.Judge != nil {
+		r.entered.build(&r.ledger, r.heap)
+		st.Entered = &r.entered
+	}
+	if len(st.Calls) > 0 {
+		r.applyCalls(s)
+	}
+	if s.kind == trace.EmptyCache || r.outcome == OOM {
+		st.PendingDone = r.promiser != nil
+	}
+	st.DeviceFree, _ = r.opts.Device.Info()
+	switch {
+	case failure != nil:
+		r.find("device-conservation", "refused-call", failure.Error())
+		return nil
+	case s.kind == trace.Alloc && r.outcome == OK && s.bytes > 0:
+		st.Overlapped = r.heap.Alloc(s.slot, r.block.Addr, r.block.Size, s.bytes, s.stream, r.next)
+		st.Entry = r.heap.At(s.slot)
+		st.Region = r.ledger.find(r.block.Addr)
+		st.Covered = st.Region != nil && st.Region.covers(r.block.Addr, r.block.Size)
+	case s.kind == trace.Record && r.slots[s.slot].status == slotLive && r.recordUse != nil:
+		r.heap.Record(s.slot, s.stream)
+	}
+	if r.opts.OnRow != nil {
+		r.row.set(r, s)
+		r.opts.OnRow(&r.row)
+	}
+	if len(r.hooks) > 0 {
+		st.Touched = nil
+		if r.toucher != nil && (s.kind <= trace.Free || s.kind == trace.EmptyCache) && r.outcome != Skip {
+			r.touched = r.toucher.Touched(r.touched[:0])
+			st.Touched = r.touched
+		}
+		for i := range r.hooks {
+			if v := r.hooks[i].Op(st); v != nil {
+				r.find(r.hooks[i].ID, v.Rule, v.Detail)
+				return nil
+			}
+		}
+	}
+	if r.outcome == OOM {
+		r.judge()
+	}
+	if r.outcome == OOM || s.kind == trace.EmptyCache || (r.next+1)%WalkEvery == 0 {
+		r.walk()
+	}
+	return nil
+}
+
+// applyCalls enters the device calls of an operation in the ledger, and learns from waits what work is done.
+func (r *Run) applyCalls(s *step) {
+	small := false
+	if r.state.Promise.Round != nil && s.kind == trace.Alloc {
+		small = r.state.Promise.Round(max(s.bytes, 1)) <= smallPool
+	}
+	calls := r.recorder.Calls
+	r.ledger.apply(calls, s.stream, small)
+	waited := false
+	for i := range calls {
+		r.result.DeviceCalls[calls[i].Kind]++
+		waited = waited || calls[i].Kind == device.CallWait
+	}
+	if waited && r.heap.Pending.Count > 0 {
+		r.heap.Poll()
+	}
+}
+
+// smallPool is the largest rounded size of the small pool, in bytes (specification, section 2).
+const smallPool = 1 << 20
+
+// find notes a finding; the run goes no further, since what follows would be its consequences.
+func (r *Run) find(property, rule, detail string) {
+	r.stopped = true
+	r.result.Findings = append(r.result.Findings, r.finding(property, rule, detail))
+}
+
+func (r *Run) finding(property, rule, detail string) Finding {
+	op := "end of the trace"
+	if r.next < len(r.prog.Trace.Ops) {
+		op = r.prog.Trace.Ops[r.next].String()
+	}
+	return Finding{
+		Property: property, Rule: rule, Target: r.target.Name, Op: r.next, Operation: op, Detail: detail,
+	}
+}
+
+// NoFalseOOM is the property that judges refusals.
+const NoFalseOOM = "no-false-oom-when-free-exceeds-request"
+
+// judge decides what the refusal was.
+func (r *Run) judge() {
+	if r.oom != nil && r.opts.OnRow != nil {
+		r.result.LastOOM = r.oom.Error()
+	}
+	if r.opts.Judge == nil {
+		return
+	}
+	r.view.build(&r.ledger, r.heap)
+	r.state.View = &r.view
+	j := r.opts.Judge(&r.state, r.oom)
+	j.Op = r.next
+	r.result.Judgements = append(r.result.Judgements, j)
+	if j.Verdict == False {
+		f := r.finding(NoFalseOOM, "false", j.Reason)
+		f.Known = j.Known
+		if j.Known != "" {
+			r.result.Known = append(r.result.Known, f)
+			return
+		}
+		r.result.Findings = append(r.result.Findings, f)
+		r.stopped = true
+	}
+}
+
+// walk checks the whole state.
+func (r *Run) walk() {
+	if len(r.opts.Properties) == 0 || r.stopped {
+		return
+	}
+	if r.outcome != OOM || r.opts.Judge == nil {
+		r.view.build(&r.ledger, r.heap)
+	}
+	r.state.View = &r.view
+	r.state.Snapshot = nil
+	if r.snap != nil {
+		r.snap.Snapshot(&r.snapshot)
+		r.state.Snapshot = &r.snapshot
+	}
+	for i := range r.opts.Properties {
+		p := &r.opts.Properties[i]
+		if p.Walk == nil {
+			continue
+		}
+		if v := p.Walk(&r.state); v != nil {
+			r.find(p.ID, v.Rule, v.Detail)
+			return
+		}
+	}
+	if r.stats != nil {
+		r.previous = *r.stats
+	}
+}
+
+// Finish ends the run: the result is taken, then everything is freed, the cache emptied, and what must then hold checked.
+func (r *Run) Finish() (*Result, error) {
+	r.result.Ops = r.next
+	if r.stats != nil {
+		r.result.Stats, r.result.HasStats = *r.stats, true
+	}
+	r.result.DeviceFree, _ = r.opts.Device.Info()
+	if len(r.opts.Properties) > 0 && !r.stopped {
+		if err := r.freeAll(); err != nil {
+			return nil, err
+		}
+	}
+	return &r.result, nil
+}
+
+// freeAll frees every live block, waits for all work and empties the cache, under the same checks.
+func (r *Run) freeAll() error {
+	r.state.Operation = &trace.Op{Kind: trace.EmptyCache}
+	for i := range r.slots {
+		sl := &r.slots[i]
+		if sl.status != slotLive {
+			continue
+		}
+		if err := r.heap.Free(int32(i)); err != nil {
+			return r.endFault(err)
+		}
+		sl.status = slotEmpty
+		if err := r.alloc.Free(sl.block.Addr); err != nil {
+			r.find("everything-returned", "free-failed", err.Error())
+			return nil
+		}
+	}
+	if err := r.opts.Device.SyncAll(); err != nil {
+		return r.endFault(err)
+	}
+	r.recorder.Reset()
+	r.outcome, r.block = OK, allocators.Block{}
+	if r.emptier != nil {
+		if err := r.emptier.EmptyCache(); err != nil {
+			r.find("everything-returned", "empty-cache-failed", err.Error())
+			return nil
+		}
+	}
+	r.heap.Poll()
+	st := &r.state
+	st.Op, st.Outcome, st.Calls, st.PendingDone = r.next, OK, r.recorder.Calls, true
+	r.ledger.apply(r.recorder.Calls, 0, false)
+	st.DeviceFree, _ = r.opts.Device.Info()
+	r.walk()
+	for i := range r.opts.Properties {
+		if p := &r.opts.Properties[i]; p.End != nil && !r.stopped {
+			if v := p.End(st); v != nil {
+				r.find(p.ID, v.Rule, v.Detail)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Run) endFault(err error) error {
+	return fmt.Errorf("%w: %s: freeing everything on %s: %w", ErrHarness, r.prog.Trace.Name, r.target.Name, err)
+}
+
+// View builds and returns the state as the harness knows it; only a checked run has one.
+func (r *Run) View() *View {
+	r.view.build(&r.ledger, r.heap)
+	return &r.view
+}
+
+// NextCapacity is the smallest capacity at which the run so far would have gone otherwise, the largest uint64 if none.
+// exact is false if neither the allocator nor the device tells.
+func (r *Run) NextCapacity() (capacity uint64, exact bool) {
+	if s, ok := r.alloc.(allocators.CapacitySensor); ok {
+		return s.NextCapacity(), true
+	}
+	if s, ok := r.opts.Device.(device.CapacitySensor); ok {
+		return s.NextCapacity(), true
+	}
+	return math.MaxUint64, false
+}

@@ -1,0 +1,67 @@
+package executor
+
+import (
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/harness/shadow"
+	"github.com/shatter-gpu/shatter/harness/trace"
+)
+
+// Outcome is what became of an operation.
+type Outcome uint8
+
+// The outcomes, as history rows have them.
+const (
+	OK Outcome = iota
+	OOM
+	Skip // free or record of an id whose alloc was refused
+	Failed
+)
+
+// String returns the word of history rows.
+func (o Outcome) String() string { return [...]string{"ok", "oom", "skip", "error"}[o] }
+
+// State is what a property sees. It belongs to the run; nothing of it may be kept or changed.
+type State struct {
+	// Op is the operation just executed, Operation what it was.
+	Op        int
+	Operation *trace.Op
+	Outcome   Outcome
+	// Block is the block concerned: what Alloc returned, what Free or Record was given; zero if none.
+	Block allocators.Block
+	// Entry is the shadow's entry of a successful alloc.
+	Entry *shadow.Entry
+	// Overlapped is what the new block overlaps, if it does.
+	Overlapped *shadow.Entry
+
+	// Heap is the shadow heap.
+	Heap *shadow.Heap
+	// Region is the device region that holds the block of an alloc; nil if it lies in none.
+	Region *Region
+	// Covered says that all of the block lies on memory.
+	Covered bool
+	// Calls are the device calls that the operation made.
+	Calls []device.Call
+	// DeviceFree and Capacity are the device's, in bytes; Foreign is what others hold of it.
+	DeviceFree, Capacity, Foreign uint64
+	// ReservedBefore is the allocator's reserved bytes before the operation.
+	ReservedBefore uint64
+
+	// Stats are the allocator's counters, nil if it keeps none.
+	Stats *allocators.Stats
+	// Touched is what the operation changed, nil if the allocator does not tell.
+	Touched []allocators.Neighbourhood
+	// Snapshot is what the allocator says of its state; in walks only, nil if it does not tell.
+	Snapshot *allocators.Snapshot
+	// View is the same as the harness knows it; in walks and for the judge.
+	View *View
+	// Entered is the view before the refused operation; for the judge only.
+	Entered *View
+	// PendingDone says that all pending frees are known to have been completed by the operation (it emptied the cache or
+	// gave up after a full flush).
+	PendingDone bool
+	// Previous are the counters at the last walk.
+	Previous *allocators.Stats
+	// Promise is what the allocator declares.
+	Promise allocators.Promise
+}

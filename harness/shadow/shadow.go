@@ -1,0 +1,215 @@
+// Package shadow keeps what must be true of live memory whatever the allocator: which bytes are handed out, which were
+// freed with work on other streams outstanding, and whether two of them overlap. In go the operations and the blocks that
+// the allocator returned; it never asks the allocator anything. Whether work is done it asks the device, through marks
+// that it records itself.
+package shadow
+
+import (
+	"fmt"
+
+	"github.com/shatter-gpu/shatter/allocators/device"
+)
+
+// Entry is memory that is live, or pending: freed by the program with recorded uses not done.
+type Entry struct {
+	Addr      device.Addr
+	Size      uint64 // bytes set aside
+	Requested uint64 // bytes asked for
+	Stream    device.Stream
+	Slot      int32 // the program's name for it
+	Op        int32 // operation that allocated it
+	Pending   bool
+	uses      []device.Stream
+	marks     []mark
+}
+
+// mark is a place in a stream's work behind which the entry's memory is not used any more.
+type mark struct {
+	stream device.Stream
+	event  device.Event
+}
+
+// End is the address behind the entry.
+func (e *Entry) End() device.Addr { return e.Addr + device.Addr(e.Size) }
+
+// Totals count entries, bytes set aside and bytes asked for.
+type Totals struct {
+	Count, Bytes, Requested uint64
+}
+
+func (t *Totals) add(e *Entry) {
+	t.Count++
+	t.Bytes += e.Size
+	t.Requested += e.Requested
+}
+
+func (t *Totals) sub(e *Entry) {
+	t.Count--
+	t.Bytes -= e.Size
+	t.Requested -= e.Requested
+}
+
+// Heap is the shadow of one run.
+type Heap struct {
+	Live, Pending Totals
+	// PeakRequested is the largest Live.Requested so far, and PeakOp the first operation at which it was reached.
+	PeakRequested uint64
+	PeakOp        int
+
+	streams device.Streams
+	ranges  ranges
+	slots   []*Entry
+	pending []*Entry
+	spare   []*Entry
+}
+
+// New makes the shadow of a program with this many slots; marks are recorded on the streams.
+func New(streams device.Streams, slots int) *Heap {
+	return &Heap{streams: streams, slots: make([]*Entry, slots), PeakOp: -1}
+}
+
+// At returns what is live in a slot, nil if nothing is.
+func (h *Heap) At(slot int32) *Entry { return h.slots[slot] }
+
+func (h *Heap) entry() *Entry {
+	if n := len(h.spare); n > 0 {
+		e := h.spare[n-1]
+		h.spare = h.spare[:n-1]
+		return e
+	}
+	slab := make([]Entry, 64)
+	for i := range slab[1:] {
+		h.spare = append(h.spare, &slab[i+1])
+	}
+	return &slab[0]
+}
+
+func (h *Heap) drop(e *Entry) {
+	*e = Entry{uses: e.uses[:0], marks: e.marks[:0]}
+	h.spare = append(h.spare, e)
+}
+
+// Alloc enters memory that was handed out. If some of it is live, or pending with unfinished work on another stream than
+// this one, it returns that entry; the shadow then is of no further use.
+func (h *Heap) Alloc(slot int32, addr device.Addr, size, requested uint64, stream device.Stream, op int) (overlapped *Entry) {
+	e := h.entry()
+	e.Addr, e.Size, e.Requested, e.Stream, e.Slot, e.Op = addr, size, requested, stream, slot, int32(op)
+	for {
+		old := h.ranges.insert(e)
+		if old == nil {
+			break
+		}
+		if !old.Pending || h.unfinished(old, stream) {
+			return old
+		}
+		h.complete(old)
+	}
+	h.slots[slot] = e
+	h.Live.add(e)
+	if h.Live.Requested > h.PeakRequested {
+		h.PeakRequested, h.PeakOp = h.Live.Requested, op
+	}
+	return nil
+}
+
+// unfinished tells whether a pending entry has work outstanding on a stream other than s.
+func (h *Heap) unfinished(e *Entry, s device.Stream) bool {
+	for _, m := range e.marks {
+		if m.stream == s {
+			continue
+		}
+		if done, err := h.streams.Done(m.event); err != nil || !done {
+			return true
+		}
+	}
+	return false
+}
+
+// Record notes a use on another stream.
+func (h *Heap) Record(slot int32, s device.Stream) {
+	e := h.slots[slot]
+	if e.Stream == s {
+		return
+	}
+	for _, u := range e.uses {
+		if u == s {
+			return
+		}
+	}
+	e.uses = append(e.uses, s)
+}
+
+// Free is called before the allocator's Free, so that no mark lies behind what the allocator waits for.
+func (h *Heap) Free(slot int32) error {
+	e := h.slots[slot]
+	h.slots[slot] = nil
+	h.Live.sub(e)
+	if len(e.uses) == 0 {
+		h.ranges.remove(e)
+		h.drop(e)
+		return nil
+	}
+	for _, s := range e.uses {
+		ev, err := h.streams.Record(s)
+		if err != nil {
+			return fmt.Errorf("mark on stream %d: %w", s, err)
+		}
+		e.marks = append(e.marks, mark{s, ev})
+	}
+	e.Pending = true
+	h.Pending.add(e)
+	h.pending = append(h.pending, e)
+	return nil
+}
+
+// Poll completes the pending entries whose work is done.
+func (h *Heap) Poll() {
+	for i := 0; i < len(h.pending); {
+		e := h.pending[i]
+		if h.unfinished(e, -1) {
+			i++
+			continue
+		}
+		h.complete(e)
+	}
+}
+
+func (h *Heap) complete(e *Entry) {
+	for i, p := range h.pending {
+		if p == e {
+			h.pending[i] = h.pending[len(h.pending)-1]
+			h.pending = h.pending[:len(h.pending)-1]
+			break
+		}
+	}
+	h.Pending.sub(e)
+	h.ranges.remove(e)
+	for _, m := range e.marks {
+		_ = h.streams.Destroy(m.event) // the mark is of no use any more, whatever the device says
+	}
+	h.drop(e)
+}
+
+// Each visits live and pending entries in address order until visit returns false.
+func (h *Heap) Each(visit func(*Entry) bool) { h.ranges.each(visit) }
+
+// Cursor walks the entries in address order without a call back.
+type Cursor struct {
+	r    *ranges
+	c, i int
+}
+
+// Cursor starts before the first entry.
+func (h *Heap) Cursor() Cursor { return Cursor{r: &h.ranges} }
+
+// Next returns the next entry, nil at the end.
+func (c *Cursor) Next() *Entry {
+	for c.c < len(c.r.chunks) {
+		if k := c.r.chunks[c.c]; c.i < k.n {
+			c.i++
+			return k.entries[c.i-1]
+		}
+		c.c, c.i = c.c+1, 0
+	}
+	return nil
+}

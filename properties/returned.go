@@ -1,0 +1,58 @@
+package properties
+
+import (
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/trace"
+)
+
+// EverythingReturned: after empty_cache only what overlaps a live block is left; with nothing live, nothing.
+var EverythingReturned = executor.Property{
+	ID:     "everything-returned",
+	Claim:  "After empty_cache every segment holds a live block and every mapped page overlaps one; once all is freed nothing is reserved.",
+	Source: "contracts E1, E3; specification 15.2, 17.5",
+	Walk: func(s *executor.State) *executor.Violation {
+		if s.Operation.Kind != trace.EmptyCache || s.Promise.Kind == allocators.PromiseNone {
+			return nil
+		}
+		if n := s.Heap.Pending.Count; n > 0 {
+			return executor.Broken("E1", "empty_cache left %d pending blocks", n)
+		}
+		for i := range s.View.Segments {
+			g := &s.View.Segments[i]
+			if v := unreturned(g, s.View.BlocksOf(i), s.Promise.PageSize(g.Small)); v != nil {
+				return v
+			}
+		}
+		return nil
+	},
+	End: func(s *executor.State) *executor.Violation {
+		if s.DeviceFree != s.Capacity-s.Foreign {
+			return executor.Broken("E3", "everything is freed and the cache emptied, %d bytes are still taken from the device",
+				s.Capacity-s.Foreign-s.DeviceFree)
+		}
+		return nil
+	},
+}
+
+// unreturned looks for memory of a segment that no live block keeps.
+func unreturned(g *allocators.SegmentInfo, blocks []allocators.BlockInfo, page uint64) *executor.Violation {
+	for j := range blocks {
+		b := &blocks[j]
+		if b.State != allocators.Free {
+			continue
+		}
+		if !g.Expandable {
+			if len(blocks) == 1 {
+				return executor.Broken("E1", "empty_cache kept a segment of %d bytes without a live block", g.Size)
+			}
+			continue
+		}
+		first := (uint64(b.Addr-g.Addr) + page - 1) / page
+		last := uint64(b.End()-g.Addr) / page
+		if last > first {
+			return executor.Broken("E1", "empty_cache kept %d mapped pages of %d bytes that overlap no live block", last-first, page)
+		}
+	}
+	return nil
+}
