@@ -3,6 +3,8 @@ package allocators
 import "sort"
 
 // Stat is one figure with its history: PyTorch's current, peak, allocated (sum of increases) and freed (sum of decreases).
+// Like PyTorch's, Current is to be read as a signed number where what is counted can change meaning in mid-run (oversize
+// blocks, once max_split_size was lowered): it may fall below 0.
 type Stat struct {
 	Current, Peak, Allocated, Freed uint64
 }
@@ -11,7 +13,7 @@ type Stat struct {
 func (s *Stat) Add(n uint64) {
 	s.Current += n
 	s.Allocated += n
-	if s.Current > s.Peak {
+	if int64(s.Current) > int64(s.Peak) {
 		s.Peak = s.Current
 	}
 }

@@ -176,10 +176,13 @@ func checkShape(st, previous *allocators.Stats) *executor.Violation {
 	return checkStat("oversize_segments", &st.OversizeSegments, &previous.OversizeSegments)
 }
 
+// signed reads a figure as PyTorch keeps it: what counts as oversize can change in mid-run, and its count fall below 0.
+func signed(n uint64) int64 { return int64(n) }
+
 func checkStat(name string, now, old *allocators.Stat) *executor.Violation {
 	switch {
-	case now.Peak < now.Current || now.Peak < old.Peak:
-		return executor.Broken("A12", "%s: the peak %d is below the present %d or the earlier peak %d", name, now.Peak, now.Current, old.Peak)
+	case signed(now.Peak) < signed(now.Current) || now.Peak < old.Peak:
+		return executor.Broken("A12", "%s: the peak %d is below the present %d or the earlier peak %d", name, now.Peak, signed(now.Current), old.Peak)
 	case now.Allocated < old.Allocated || now.Freed < old.Freed:
 		return executor.Broken("A13", "%s: a sum of increases or decreases fell", name)
 	case now.Current-old.Current != (now.Allocated-old.Allocated)-(now.Freed-old.Freed):

@@ -80,7 +80,22 @@ func (a *Allocator) senseTails(b, next *block, here, there uint64) {
 	a.senseWhere(func(total uint64) bool { return reservation(total, g.page) >= g.size+gap })
 }
 
-// tailed says that the block's effective size includes the unmapped end of its segment.
+// senseEnd: nothing is unmapped behind b, so a larger reservation would have a hole behind the segment's last block, and a run
+// there.
+func (a *Allocator) senseEnd(b *block, size uint64) {
+	for b.next != nil {
+		b = b.next
+	}
+	short := uint64(1)
+	if !b.idle() {
+		short = size
+	} else if b.size < size {
+		short = size - b.size
+	}
+	a.senseRoom(b.seg, short)
+}
+
+// tailed says that the block's effective size includes the unmapped end of its segment, or would if there were one.
 func tailed(b *block) bool {
-	return b.next != nil && !b.next.mapped && b.next.next == nil
+	return b.expandable() && (b.next == nil || !b.next.mapped && b.next.next == nil)
 }

@@ -38,7 +38,7 @@ func (a *Allocator) grow(p *pool, set *streamSet, size uint64) (*block, error) {
 // findRoom returns the start of the lowest run of free and unmapped blocks that is large enough: not the one that needs
 // the fewest pages (section 17.3).
 func (a *Allocator) findRoom(set *streamSet, size uint64) *block {
-	for _, u := range set.unmapped {
+	for i, u := range set.unmapped {
 		start := u
 		if u.prev != nil && u.prev.idle() {
 			start = u.prev
@@ -50,6 +50,9 @@ func (a *Allocator) findRoom(set *streamSet, size uint64) *block {
 				break
 			}
 			if !b.idle() {
+				if i+1 == len(set.unmapped) || set.unmapped[i+1].seg != u.seg {
+					a.senseEnd(b, size)
+				}
 				break
 			}
 			if room += b.size; room >= size {

@@ -56,6 +56,8 @@ type Result struct {
 	SumAllocated, SumReserved float64
 	// DeviceFree is the device's free bytes at the end of the trace.
 	DeviceFree uint64
+	// Segments is the number of segments, of both kinds, at the end of the trace (checked runs only).
+	Segments int
 	// DeviceCalls counts the device's calls by kind.
 	DeviceCalls [16]uint64
 	// LastOOM is the message of the last refusal.
@@ -501,6 +503,7 @@ func (r *Run) walk() {
 // Finish ends the run: the result is taken, then everything is freed, the cache emptied, and what must then hold checked.
 func (r *Run) Finish() (*Result, error) {
 	r.result.Ops = r.next
+	r.result.Segments = len(r.ledger.regions)
 	if r.stats != nil {
 		r.result.Stats, r.result.HasStats = *r.stats, true
 	}
@@ -577,4 +580,42 @@ func (r *Run) NextCapacity() (capacity uint64, exact bool) {
 		return s.NextCapacity(), true
 	}
 	return math.MaxUint64, false
+}
+
+// Rewind frees everything, empties the cache and makes the run ready before its first operation again, on the warm
+// allocator. What the run has come to so far is forgotten.
+func (r *Run) Rewind() error {
+	for i := range r.slots {
+		sl := &r.slots[i]
+		if sl.status == slotLive {
+			if r.checked {
+				if err := r.heap.Free(int32(i)); err != nil {
+					return r.endFault(err)
+				}
+			}
+			if err := r.alloc.Free(sl.block.Addr); err != nil {
+				return r.endFault(err)
+			}
+		}
+		*sl = slot{}
+	}
+	if err := r.opts.Device.SyncAll(); err != nil {
+		return r.endFault(err)
+	}
+	if r.checked {
+		r.recorder.Reset()
+	}
+	if r.emptier != nil {
+		if err := r.emptier.EmptyCache(); err != nil {
+			return r.endFault(err)
+		}
+	}
+	if r.checked {
+		r.heap.Poll()
+		r.ledger.apply(r.recorder.Calls, 0, false)
+	}
+	ooms, judgements := r.result.OOMs[:0], r.result.Judgements[:0]
+	r.result = Result{Target: r.target.Name, OOMs: ooms, Judgements: judgements}
+	r.next, r.stopped = 0, false
+	return nil
 }

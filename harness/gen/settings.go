@@ -60,7 +60,7 @@ func drawFraction(src Source, s settings) uint64 {
 	if s.gcPercent == 0 && !chance(src, 1, 4) {
 		return 0
 	}
-	return between(src, 50, 100)
+	return between(src, 60, 100)
 }
 
 // steps is how many steps an octave has, for sizes that aim at them. Lists are taken at four, which meets steps of every list.

@@ -43,6 +43,12 @@ type Params struct {
 	Streams int
 }
 
+// The devices that make sense, as simdev has them: 2 MiB to 16 TiB.
+const (
+	minCapacity = 2 << 20
+	maxCapacity = 16 << 40
+)
+
 // or fills what is zero from the defaults, and brings the rest into range.
 func (p Params) or(defaults Params) Params {
 	if p.Ops <= 0 {
@@ -51,7 +57,9 @@ func (p Params) or(defaults Params) Params {
 	if p.Capacity == 0 {
 		p.Capacity = defaults.Capacity
 	}
-	p.Capacity = min(p.Capacity, trace.MaxBytes)
+	if p.Capacity != 0 {
+		p.Capacity = min(max(p.Capacity, minCapacity), maxCapacity)
+	}
 	if !(p.Long > 0) {
 		p.Long = defaults.Long
 	}
@@ -93,13 +101,20 @@ type Workload struct {
 
 // Workloads are all of them, in the order in which they are listed.
 var Workloads = []Workload{
-	{"mixed", "long- and short-lived tensors interleaved, in phases of build-up, churn and release", Distribution, mixedDefaults, mixed},
-	{"step", "training steps of a transformer, sequence lengths varying, with evaluations and checkpoints", Distribution, stepDefaults, step},
-	{"waves", "live bytes in waves up to and over the capacity of a small device", Findings, findingsDefaults, waves},
-	{"edges", "sizes at the edges of size classes, one byte and one granule to either side", Findings, findingsDefaults, edges},
-	{"streams", "blocks used on several streams and freed with the uses outstanding, on a full device", Findings, streamsDefaults, streams},
-	{"pins", "small long-lived remainders that pin segments and pages, then larger requests", Findings, pinsDefaults, pins},
-	{"swarm", "random subsets and weights of all operations, sizes and settings, drawn anew for each trace", Findings, findingsDefaults, swarm},
+	{"mixed", "long- and short-lived tensors interleaved, in phases of build-up, churn and release",
+		Distribution, mixedDefaults, mixed},
+	{"step", "training steps of a transformer, sequence lengths varying, with evaluations and checkpoints",
+		Distribution, stepDefaults, step},
+	{"waves", "live bytes in waves up to and over the capacity of a small device",
+		Findings, findingsDefaults, waves},
+	{"edges", "sizes at the edges of size classes, one byte and one granule to either side",
+		Findings, findingsDefaults, edges},
+	{"streams", "blocks used on several streams and freed with the uses outstanding, on a full device",
+		Findings, findingsDefaults, streams},
+	{"pins", "small long-lived remainders that pin segments and pages, then larger requests",
+		Findings, pinsDefaults, pins},
+	{"swarm", "random subsets and weights of all operations, sizes and settings, drawn anew for each trace",
+		Findings, findingsDefaults, swarm},
 }
 
 // Find returns the workload of a name. The error lists the names.

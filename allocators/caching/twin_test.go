@@ -1,0 +1,478 @@
+package caching
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/device/simdev"
+)
+
+// twins runs an Allocator and the reference side by side.
+type twins struct {
+	t    *testing.T
+	name string
+	dev  *simdev.Device
+	rec  *device.Recorder
+	a    *Allocator
+	r    *reference
+	live []*refBlock // and of the Allocator what has the same address
+
+	log            []string      // operations, for a failure's message
+	calls          []device.Call // of the last operation
+	sa, sr, before allocators.Snapshot
+	touched        []allocators.Neighbourhood
+	counts         map[string]int
+}
+
+func newTwins(t *testing.T, name string, capacity uint64, set Settings) *twins {
+	t.Helper()
+	dev, err := simdev.New(simdev.Options{Capacity: capacity})
+	require.NoError(t, err)
+	w := &twins{t: t, name: name, dev: dev, rec: &device.Recorder{Device: dev}, r: newReference(capacity, set), counts: map[string]int{}}
+	w.a, err = New(w.rec, set)
+	require.NoError(t, err)
+	w.op("# capacity: %d, conf: %s", capacity, set.Text)
+	return w
+}
+
+func (w *twins) op(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+
+// fail prints the operations so far, so that the case can be cut down by hand.
+func (w *twins) fail(format string, args ...any) {
+	w.t.Helper()
+	w.t.Fatalf("%s: %s\n%s", w.name, fmt.Sprintf(format, args...), strings.Join(w.log, "\n"))
+}
+
+// alloc returns the block, nil if there is none.
+func (w *twins) alloc(n uint64, s device.Stream) *refBlock {
+	w.op("alloc %d %d stream=%d", len(w.log), n, s)
+	got, err := w.a.Alloc(n, s)
+	want := w.r.alloc(n, s)
+	switch {
+	case n == 0:
+		if got != (allocators.Block{}) || err != nil {
+			w.fail("a request of 0 bytes gave %v, %v", got, err)
+		}
+	case want == nil:
+		w.counts["oom"]++
+		var oom *allocators.OOMError
+		if !errors.As(err, &oom) || !errors.Is(err, device.ErrOutOfMemory) {
+			w.fail("the reference refuses, the allocator says %v, %v", got, err)
+		}
+		var live uint64
+		for _, b := range w.live {
+			live += b.size
+		}
+		size := w.r.round(n)
+		expect := allocators.OOMError{
+			Request: n, Rounded: size, SegmentSize: segmentSize(size), Total: w.r.capacity, DeviceFree: w.r.deviceFree(),
+			HasLimit: w.r.hasLimit, Limit: w.r.limit, Allocated: live, Reserved: w.r.reserved, Stream: s,
+		}
+		if *oom != expect {
+			w.fail("refusal: want %+v, got %+v", expect, *oom)
+		}
+	default:
+		w.counts["alloc"]++
+		if err != nil || uint64(got.Addr) != want.addr || got.Size != want.size {
+			w.fail("want %d bytes at %#x, got %d at %#x, %v", want.size, want.addr, got.Size, uint64(got.Addr), err)
+		}
+		w.live = append(w.live, want)
+	}
+	w.compare(true)
+	return want
+}
+
+func (w *twins) free(i int) {
+	b := w.live[i]
+	w.op("free %#x", b.addr)
+	w.live = slices.Delete(w.live, i, i+1)
+	if err := w.a.Free(device.Addr(b.addr)); err != nil {
+		w.fail("free: %v", err)
+	}
+	w.r.freeBlock(b)
+	w.compare(true)
+	if err := w.a.Free(device.Addr(b.addr)); !errors.Is(err, allocators.ErrInvalidPointer) {
+		w.fail("a double free gives %v", err)
+	}
+}
+
+func (w *twins) record(i int, s device.Stream) {
+	w.op("record %#x stream=%d", w.live[i].addr, s)
+	if err := w.a.Record(device.Addr(w.live[i].addr), s); err != nil {
+		w.fail("record: %v", err)
+	}
+	w.r.record(w.live[i], s)
+	w.compare(false)
+}
+
+func (w *twins) sync(s device.Stream) {
+	w.op("sync stream=%d", s)
+	if s < 0 {
+		require.NoError(w.t, w.dev.SyncAll())
+	} else {
+		require.NoError(w.t, w.dev.Sync(s))
+	}
+	w.r.sync(s)
+	w.compare(false)
+}
+
+func (w *twins) emptyCache() {
+	w.op("empty_cache")
+	if err := w.a.EmptyCache(); err != nil {
+		w.fail("empty_cache: %v", err)
+	}
+	w.r.releaseAll()
+	w.compare(true)
+}
+
+func (w *twins) configure(conf string) {
+	w.op("conf %s", conf)
+	require.NoError(w.t, w.a.Configure(conf))
+	set, _, err := w.r.set.Apply(conf)
+	require.NoError(w.t, err)
+	w.r.set = set
+	w.compare(false)
+}
+
+func (w *twins) setFraction(f float64) {
+	w.op("fraction %v", f)
+	require.NoError(w.t, w.a.SetFraction(f))
+	w.r.setFraction(f)
+	w.compare(false)
+}
+
+func (w *twins) setForeign(bytes uint64) {
+	w.op("foreign %d", bytes)
+	if err := w.dev.SetForeign(bytes); err == nil {
+		w.r.foreign = bytes
+	} else if bytes+w.r.reserved <= w.r.capacity {
+		w.fail("foreign: %v", err)
+	}
+	w.compare(false)
+}
+
+// compare holds calls, blocks and statistics against the reference, and what the allocator says it touched against what
+// changed.
+func (w *twins) compare(touches bool) {
+	w.t.Helper()
+	if calls := callTexts(w.rec); !slices.Equal(calls, w.r.calls) {
+		w.fail("device calls:\nwant %s\ngot  %s", strings.Join(w.r.calls, "; "), strings.Join(calls, "; "))
+	}
+	for _, c := range w.r.calls {
+		kind, _, _ := strings.Cut(c, " ")
+		w.counts[kind]++
+	}
+	w.calls = append(w.calls[:0], w.rec.Calls...)
+	w.rec.Reset()
+	w.r.calls = w.r.calls[:0]
+	w.before, w.sa = w.sa, w.before
+	w.a.Snapshot(&w.sa)
+	for i := range w.sa.Blocks {
+		if b := &w.sa.Blocks[i]; b.State == allocators.Free || b.State == allocators.Unmapped {
+			b.Requested = 0
+		}
+	}
+	w.r.snapshot(&w.sr)
+	if !slices.Equal(w.sa.Segments, w.sr.Segments) {
+		w.fail("segments:\nwant %+v\ngot  %+v", w.sr.Segments, w.sa.Segments)
+	}
+	for i, want := range w.sr.Blocks {
+		if got := w.sa.Blocks[i]; got != want {
+			w.fail("block %d:\nwant %+v\ngot  %+v", i, want, got)
+		}
+	}
+	w.compareTouched(touches)
+	w.compareStats()
+}
+
+// compareTouched: every block that is not as it was before must have been named.
+func (w *twins) compareTouched(touches bool) {
+	w.t.Helper()
+	was := map[device.Addr]allocators.BlockInfo{}
+	for _, b := range w.before.Blocks {
+		was[b.Addr] = b
+	}
+	named := map[device.Addr]bool{}
+	if touches {
+		w.touched = w.a.Touched(w.touched[:0])
+		for _, n := range w.touched {
+			named[n.Block.Addr] = true
+		}
+	}
+	for _, b := range w.sa.Blocks {
+		// What is left of a hole or of a split block is seen as the neighbour of what was cut off.
+		rest := b.State == allocators.Unmapped || b.State == allocators.Free
+		if old, ok := was[b.Addr]; (!ok || old != b) && !named[b.Addr] && !rest {
+			w.fail("the operation changed %+v to %+v without telling (Touched)", old, b)
+		}
+	}
+	if !touches {
+		return
+	}
+	at := map[device.Addr]int{}
+	for i, b := range w.sa.Blocks {
+		at[b.Addr] = i
+	}
+	for _, n := range w.touched {
+		i := at[n.Block.Addr]
+		sizes := [3]uint64{0, w.sa.Blocks[i].Size, 0}
+		for j, g := range w.sa.Segments {
+			if i > g.First && i < g.First+g.Count {
+				sizes[0] = w.sa.Blocks[i-1].Size
+			}
+			if i >= g.First && i+1 < g.First+g.Count {
+				sizes[2] = w.sa.Blocks[i+1].Size
+			}
+			if i >= g.First && i < g.First+g.Count && (n.Base != g.Addr || n.Size != g.Size) {
+				w.fail("a touched block's segment is %#x+%d, not %+v", uint64(n.Base), n.Size, w.sa.Segments[j])
+			}
+		}
+		if got := [3]uint64{n.Prev.Size, n.Block.Size, n.Next.Size}; got != sizes || n.HasPrev != (sizes[0] > 0) || n.HasNext != (sizes[2] > 0) {
+			w.fail("a touched block and its neighbours have sizes %v, not %v", got, sizes)
+		}
+	}
+}
+
+// compareStats counts everything anew by the definitions of section 20.
+func (w *twins) compareStats() {
+	w.t.Helper()
+	var want allocators.Stats
+	for i, g := range w.sr.Segments {
+		if !g.Expandable {
+			want.Segment.Add(g.Small, 1)
+			want.ReservedBytes.Add(g.Small, g.Size)
+		}
+		for _, b := range w.sr.BlocksOf(i) {
+			switch b.State {
+			case allocators.Live:
+				want.Allocation.Add(g.Small, 1)
+				want.AllocatedBytes.Add(g.Small, b.Size)
+			case allocators.Free:
+				if !g.Expandable && g.Count > 1 {
+					want.InactiveSplit.Add(g.Small, 1)
+					want.InactiveSplitBytes.Add(g.Small, b.Size)
+				}
+			}
+			if b.State == allocators.Live || b.State == allocators.Pending {
+				want.Active.Add(g.Small, 1)
+				want.ActiveBytes.Add(g.Small, b.Size)
+				want.RequestedBytes.Add(g.Small, b.Requested)
+			}
+			if g.Expandable && b.State != allocators.Unmapped {
+				want.ReservedBytes.Add(g.Small, b.Size)
+			}
+		}
+	}
+	s := &w.a.stats
+	for _, p := range []struct {
+		name      string
+		want, got *allocators.Pooled
+	}{
+		{"allocation", &want.Allocation, &s.Allocation}, {"allocated_bytes", &want.AllocatedBytes, &s.AllocatedBytes},
+		{"active", &want.Active, &s.Active}, {"active_bytes", &want.ActiveBytes, &s.ActiveBytes},
+		{"requested_bytes", &want.RequestedBytes, &s.RequestedBytes}, {"segment", &want.Segment, &s.Segment},
+		{"reserved_bytes", &want.ReservedBytes, &s.ReservedBytes}, {"inactive_split", &want.InactiveSplit, &s.InactiveSplit},
+		{"inactive_split_bytes", &want.InactiveSplitBytes, &s.InactiveSplitBytes},
+	} {
+		for _, c := range [][2]*allocators.Stat{{&p.want.All, &p.got.All}, {&p.want.Small, &p.got.Small}, {&p.want.Large, &p.got.Large}} {
+			if c[0].Current != c[1].Current || c[1].Current != c[1].Allocated-c[1].Freed || c[1].Peak < c[1].Current {
+				w.fail("%s: want %d, got %+v", p.name, c[0].Current, *c[1])
+			}
+		}
+	}
+	r := w.r
+	got := []uint64{s.NumAllocRetries, s.NumOOMs, s.NumSyncAllStreams, s.NumDeviceAlloc, s.NumDeviceFree, w.a.reserved}
+	if want := []uint64{r.retries, r.ooms, r.syncs, r.deviceAllocs, r.deviceFrees, r.reserved}; !slices.Equal(got, want) {
+		w.fail("retries, ooms, syncs, device allocs and frees, reserved: want %v, got %v", want, got)
+	}
+	oversize := []int64{int64(s.OversizeAllocations.Current), int64(s.OversizeSegments.Current)}
+	if want := []int64{r.oversizeAllocations, r.oversizeSegments}; !slices.Equal(oversize, want) {
+		w.fail("oversize allocations and segments: want %v, got %v", want, oversize)
+	}
+	if free, total := w.dev.Info(); free != r.deviceFree() || total != r.capacity {
+		w.fail("the device has %d of %d free, not %d of %d", free, total, r.deviceFree(), r.capacity)
+	}
+}
+
+// callTexts writes what a recorder noted as the reference does.
+func callTexts(rec *device.Recorder) []string {
+	var out []string
+	created := 0
+	for _, c := range rec.Calls {
+		switch c.Kind {
+		case device.CallMalloc:
+			out = append(out, fmt.Sprintf("malloc %d at %#x", c.Size, uint64(c.Addr)))
+		case device.CallMallocFail:
+			out = append(out, fmt.Sprintf("mallocfail %d", c.Size))
+		case device.CallFree:
+			out = append(out, fmt.Sprintf("free %#x", uint64(c.Addr)))
+		case device.CallReserve:
+			out = append(out, fmt.Sprintf("reserve %d at %#x", c.Size, uint64(c.Addr)))
+		case device.CallUnreserve:
+			out = append(out, fmt.Sprintf("unreserve %#x", uint64(c.Addr)))
+		case device.CallCreate:
+			created++
+		case device.CallCreateFail:
+			out = append(out, fmt.Sprintf("createfail %d after %d", c.Size, created))
+			created = 0
+		case device.CallMap:
+			created = 0
+			out = append(out, fmt.Sprintf("map %d at %#x", c.Size, uint64(c.Addr)))
+		case device.CallUnmap:
+			out = append(out, fmt.Sprintf("unmap %d at %#x", c.Size, uint64(c.Addr)))
+		}
+	}
+	return out
+}
+
+// edges are the sizes at which something changes; random ones lie 512 bytes or one byte beside them too.
+var edges = []uint64{
+	1, 512, 1024, 4096, 256 << 10, 512 << 10, 1 * mib, 2 * mib, 5 * mib, 10 * mib, 12 * mib, 20 * mib, 21 * mib, 22 * mib,
+	30 * mib, 40 * mib, 41 * mib, 60 * mib, 64 * mib, 100 * mib,
+}
+
+func randomSize(rng *rand.Rand, capacity uint64) uint64 {
+	switch rng.IntN(40) {
+	case 0:
+		return 0
+	case 1:
+		return rng.Uint64N(2*capacity) + 1
+	case 2:
+		return 1 << (40 + rng.IntN(21))
+	}
+	n := edges[rng.IntN(len(edges))]
+	if rng.IntN(3) > 0 {
+		n = edges[rng.IntN(13)] // the smaller ones more often, so that a small device holds several
+	}
+	switch rng.IntN(6) {
+	case 0:
+		n++
+	case 1:
+		n--
+	case 2:
+		n += 512
+	case 3:
+		n -= min(n, 512)
+	case 4:
+		n = rng.Uint64N(n) + 1
+	}
+	return n
+}
+
+var (
+	twinConfs = []string{
+		"", "", "max_split_size_mb:21", "max_split_size_mb:30", "max_split_size_mb:64,max_non_split_rounding_mb:40",
+		"garbage_collection_threshold:0.6", "garbage_collection_threshold:0.05", "roundup_power2_divisions:4",
+		"roundup_power2_divisions:[1:2,8:8,>:2]", "max_split_size_mb:21,garbage_collection_threshold:0.3",
+		"x_lookup_after_flush:True", "max_split_size_mb:-1",
+	}
+	twinModes     = []string{"", ",expandable_segments:True", ",expandable_segments:False"}
+	twinFractions = []float64{1, 0.99, 0.7, 0.5, 0.1, 0}
+	twinStreams   = []device.Stream{0, 1, 7, math.MaxInt32}
+)
+
+func twinConf(rng *rand.Rand, modes int) string {
+	return strings.Trim(twinConfs[rng.IntN(len(twinConfs))]+twinModes[rng.IntN(modes)], ",")
+}
+
+// run makes random operations: how often each kind comes is itself random, so that some runs never sync or never free much.
+func (w *twins) run(rng *rand.Rand, ops int) {
+	w.t.Helper()
+	streams := 1 + rng.IntN(len(twinStreams))
+	stream := func() device.Stream { return twinStreams[rng.IntN(streams)] }
+	changes := rng.IntN(3) // 0: no change of settings, 1: a few, 2: many
+	weights := [8]int{40, 20 + rng.IntN(25), rng.IntN(15), rng.IntN(6), rng.IntN(3), changes, changes * rng.IntN(2), changes * rng.IntN(2)}
+	most := 10 + rng.IntN(120) // live blocks; the reference takes quadratic time
+	sum := 0
+	for _, v := range weights {
+		sum += v
+	}
+	for range ops {
+		kind, left := 0, rng.IntN(sum)
+		for left >= weights[kind] {
+			left -= weights[kind]
+			kind++
+		}
+		if len(w.live) == 0 && (kind == 1 || kind == 2) || kind == 0 && len(w.live) >= most {
+			continue
+		}
+		switch kind {
+		case 0:
+			w.alloc(randomSize(rng, w.r.capacity), stream())
+		case 1:
+			w.free(rng.IntN(len(w.live)))
+		case 2:
+			w.record(rng.IntN(len(w.live)), stream())
+		case 3:
+			if rng.IntN(3) == 0 {
+				w.sync(-1)
+			} else {
+				w.sync(stream())
+			}
+		case 4:
+			w.emptyCache()
+		case 5:
+			w.configure(twinConf(rng, 3))
+		case 6:
+			w.setFraction(twinFractions[rng.IntN(len(twinFractions))])
+		case 7:
+			w.setForeign(rng.Uint64N(w.r.capacity/(2*mib)) * 2 * mib)
+		}
+		w.counts["op"]++
+	}
+}
+
+// TestTwins compares with the reference after every one of 200,000 random operations.
+func TestTwins(t *testing.T) {
+	const workers, runs, ops = 4, 100, 580
+	seed := uint64(20260101)
+	t.Logf("seed %d", seed)
+	totals := make([]map[string]int, workers)
+	t.Run("workers", func(t *testing.T) {
+		for worker := range workers {
+			t.Run(fmt.Sprint(worker), func(t *testing.T) {
+				t.Parallel()
+				total := map[string]int{}
+				totals[worker] = total
+				for i := range runs {
+					rng := rand.New(rand.NewPCG(seed, uint64(worker*runs+i)))
+					capacity := uint64(1+rng.IntN(150)) * 2 * mib
+					set, _, err := ParseSettings(twinConf(rng, 2))
+					require.NoError(t, err)
+					if rng.IntN(3) == 0 {
+						set.HasFraction, set.Fraction = true, twinFractions[rng.IntN(len(twinFractions))]
+					}
+					w := newTwins(t, fmt.Sprintf("worker %d, run %d", worker, i), capacity, set)
+					w.run(rng, ops)
+					for len(w.live) > 0 {
+						w.free(0)
+					}
+					w.emptyCache()
+					for k, n := range w.counts {
+						total[k] += n
+					}
+				}
+			})
+		}
+	})
+	sum := map[string]int{}
+	for _, m := range totals {
+		for k, n := range m {
+			sum[k] += n
+		}
+	}
+	t.Logf("%v", sum)
+	require.GreaterOrEqual(t, sum["op"], 200_000)
+	for _, kind := range []string{"oom", "malloc", "mallocfail", "free", "reserve", "unreserve", "map", "unmap", "createfail"} {
+		require.Greater(t, sum[kind], 1000, "%s is too rare for the comparison to mean much", kind)
+	}
+}

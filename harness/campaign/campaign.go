@@ -1,0 +1,205 @@
+// Package campaign runs many generated sequences on several targets: in parallel, within a number of sequences or a
+// deadline, with the same result whatever the number of workers.
+//
+// In go workloads, targets, properties and a seed; out come Sequences, in order of their index. The package knows neither
+// properties nor reports: they are handed in as values, and what it finds is handed out.
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/gen"
+	"github.com/shatter-gpu/shatter/harness/measure"
+	"github.com/shatter-gpu/shatter/harness/trace"
+)
+
+// Target makes the allocator for a trace: the settings may stand in the trace's header.
+type Target struct {
+	Name string
+	For  func(*trace.Trace) (executor.Target, error)
+}
+
+// Config is what to run.
+type Config struct {
+	Workloads []gen.Workload
+	Params    gen.Params
+	Targets   []Target
+	// Sequences is how many to run; 0 means until the context ends.
+	Sequences int
+	// Seed of the campaign. Each sequence has a seed of its own, which follows from this one, its workload and its index, so
+	// that it can be run alone.
+	Seed uint64
+	// Workers run sequences at once; 0 means one a core.
+	Workers int
+	// Shard and Shards split the sequences over machines: this one runs those with index % Shards == Shard.
+	Shard, Shards int
+	// Capacity overrides that of the traces, in bytes; 0 leaves them.
+	Capacity  uint64
+	NewDevice measure.NewDevice
+	// Properties are checked on every target; NewJudge makes a judge for a run.
+	Properties []executor.Property
+	NewJudge   func() executor.Judge
+	// Measures says whether capacities and profiles are taken, on distribution workloads.
+	Measures bool
+}
+
+// Sequence is one generated trace and what became of it.
+type Sequence struct {
+	Index    int // in the campaign
+	Workload string
+	Seed     uint64
+	Trace    *trace.Trace
+	Capacity uint64 // bytes
+	PeakLive uint64 // L*, bytes
+	Runs     []Run  // a target each, in order of Config.Targets
+}
+
+// Run is a sequence on a target.
+type Run struct {
+	Target string
+	// Allocator is the target with the settings that the trace brought.
+	Allocator string
+	Result    *executor.Result
+	// Spectrum and Profile are there if measures were taken.
+	Spectrum *measure.Spectrum
+	Profile  *measure.Profile
+}
+
+// Execute runs the campaign and hands each sequence to sink, in order of the index, from one goroutine at a time. When the
+// context ends, no more are begun; what is finished up to the first gap is handed over and ctx.Err() returned.
+func Execute(ctx context.Context, c Config, sink func(*Sequence) error) error {
+	if len(c.Workloads) == 0 || len(c.Targets) == 0 {
+		return fmt.Errorf("%w: a campaign needs a workload and a target", executor.ErrHarness)
+	}
+	c.Shards = max(c.Shards, 1)
+	if c.Workers <= 0 {
+		c.Workers = runtime.GOMAXPROCS(0)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	q := &order{ready: map[int]*Sequence{}, sink: sink, next: c.Shard, step: c.Shards}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	index := c.Shard
+	for range c.Workers {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for {
+				mu.Lock()
+				i := index
+				index += c.Shards
+				mu.Unlock()
+				if c.Sequences > 0 && i >= c.Sequences || ctx.Err() != nil {
+					return
+				}
+				s, err := c.sequence(ctx, i)
+				if err == nil {
+					err = q.put(s)
+				}
+				if err != nil {
+					cancel(err)
+					return
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// order hands sequences over by index, whatever the order in which they were finished.
+type order struct {
+	mu         sync.Mutex
+	ready      map[int]*Sequence
+	next, step int
+	sink       func(*Sequence) error
+}
+
+func (o *order) put(s *Sequence) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ready[s.Index] = s
+	for {
+		s := o.ready[o.next]
+		if s == nil {
+			return nil
+		}
+		delete(o.ready, o.next)
+		o.next += o.step
+		if err := o.sink(s); err != nil {
+			return err
+		}
+	}
+}
+
+// sequence generates and runs sequence i.
+func (c *Config) sequence(ctx context.Context, i int) (*Sequence, error) {
+	w := c.Workloads[i%len(c.Workloads)]
+	seed := gen.Seed(c.Seed, w.Name, uint64(i/len(c.Workloads)))
+	t := gen.Generate(w, seed, c.Params)
+	t.Name = Name(w.Name, seed, c.Params)
+	capacity, ok, err := t.Capacity()
+	if err != nil {
+		return nil, err
+	}
+	if c.Capacity > 0 {
+		capacity = c.Capacity
+	} else if !ok {
+		return nil, fmt.Errorf("%w: workload %s gave a trace without capacity", executor.ErrHarness, w.Name)
+	}
+	s := &Sequence{Index: i, Workload: w.Name, Seed: seed, Trace: t, Capacity: capacity}
+	s.PeakLive, _ = measure.PeakLive(t)
+	p := executor.Compile(t)
+	for _, target := range c.Targets {
+		r, err := c.run(ctx, p, target, capacity, w.Kind)
+		if err != nil {
+			return nil, err
+		}
+		s.Runs = append(s.Runs, r)
+	}
+	return s, nil
+}
+
+// Name is how a generated trace is called; `shatter replay` makes the trace from it again.
+func Name(workload string, seed uint64, p gen.Params) string {
+	name := fmt.Sprintf("gen:%s:%d", workload, seed)
+	if p.Ops > 0 {
+		name += fmt.Sprintf(":ops=%d", p.Ops)
+	}
+	return name
+}
+
+func (c *Config) run(ctx context.Context, p *executor.Program, target Target, capacity uint64, kind gen.Kind) (Run, error) {
+	run := Run{Target: target.Name}
+	t, err := target.For(p.Trace)
+	if err != nil {
+		return run, fmt.Errorf("%s on %s: %w", p.Trace.Name, target.Name, err)
+	}
+	run.Allocator = t.Name
+	dev, err := c.NewDevice(capacity)
+	if err != nil {
+		return run, err
+	}
+	opts := executor.Options{Device: dev, Properties: c.Properties}
+	if c.NewJudge != nil {
+		opts.Judge = c.NewJudge()
+	}
+	if run.Result, err = executor.Execute(p, t, opts); err != nil {
+		return run, err
+	}
+	if !c.Measures || kind != gen.Distribution || len(run.Result.Findings) > 0 {
+		return run, nil
+	}
+	profile, err := measure.ProfileOf(p, t, c.NewDevice)
+	if err != nil {
+		return run, err
+	}
+	run.Profile = &profile
+	run.Spectrum, err = measure.Capacities(ctx, p, t, c.NewDevice)
+	return run, err
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shatter-gpu/shatter/allocators/catalog"
+	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/gen"
+	"github.com/shatter-gpu/shatter/properties"
+	"github.com/shatter-gpu/shatter/reports"
+)
+
+func listCommand() *cobra.Command {
+	kinds := []string{"allocators", "devices", "workloads", "properties", "verdicts"}
+	return &cobra.Command{
+		Use:       "list [allocators|devices|workloads|properties|verdicts]",
+		Short:     "list allocators, devices, workloads, properties, verdicts",
+		ValidArgs: kinds,
+		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				kinds = args
+			}
+			for i, k := range kinds {
+				if i > 0 {
+					fmt.Fprintln(c.OutOrStdout())
+				}
+				if len(kinds) > 1 {
+					fmt.Fprintf(c.OutOrStdout(), "%s:\n", k)
+				}
+				if err := list(c.OutOrStdout(), k); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func list(w io.Writer, kind string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	switch kind {
+	case "allocators":
+		for _, e := range catalog.Entries {
+			name := e.Name
+			if e.Settings {
+				name += "[@CONF]"
+			}
+			fmt.Fprintf(t, "%s\t%s\n", name, e.Summary)
+		}
+	case "devices":
+		for _, e := range catalog.Devices {
+			fmt.Fprintf(t, "%s\t%s\n", e.Name, e.Summary)
+		}
+	case "workloads":
+		for _, g := range gen.Workloads {
+			fmt.Fprintf(t, "%s\t%s\t%s\n", g.Name, g.Kind, g.Summary)
+		}
+	case "properties":
+		for _, p := range properties.All() {
+			fmt.Fprintf(t, "%s\t%s\t(%s)\n", p.ID, p.Claim, p.Source)
+		}
+		fmt.Fprintf(t, "%s\t%s\t(%s)\n", executor.NoFalseOOM,
+			"No request is refused that the allocator's promise covers, or that succeeds when repeated unchanged.", "contracts 3; see verdicts")
+		for _, k := range properties.KnownIssues {
+			fmt.Fprintf(t, "  known: %s\t%s\t(%s)\n", k.ID, k.Summary, k.URL)
+		}
+	case "verdicts":
+		for _, v := range executor.Verdicts {
+			fmt.Fprintf(t, "%s\t%s\n", v, reports.VerdictMeaning[v.String()])
+		}
+	}
+	return t.Flush()
+}

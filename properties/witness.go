@@ -1,0 +1,441 @@
+package properties
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/measure"
+	"github.com/shatter-gpu/shatter/harness/trace"
+)
+
+// Pin is a live block of a witness.
+type Pin struct {
+	ID        uint64 `json:"id"`
+	Op        int    `json:"op"`       // operation that allocated it
+	Bytes     uint64 `json:"bytes"`    // asked for
+	BlockSize uint64 `json:"block"`    // set aside
+	Releases  uint64 `json:"releases"` // bytes that its absence would return or leave in one piece
+}
+
+// Witness is a smallest set of live blocks whose absence serves a refused request. It is looked for among the blocks that
+// pin memory, since they are what fragments it: that a live block larger than the request would make room by itself says
+// nothing about fragmentation, so such a set stands apart, in Any.
+type Witness struct {
+	// Blocks are the set, in address order. If pins alone cannot serve, they are of all live blocks.
+	Blocks []Pin `json:"blocks"`
+	// Any is a smaller set of any live blocks, nil if there is none.
+	Any []Pin `json:"any,omitempty"`
+	// Exact says that no smaller set serves; else the set came from a greedy choice.
+	Exact bool `json:"exact"`
+	// Alternatives is how many live blocks each pin a segment of their own such that any len(Blocks) of them serve;
+	// 0 if the set has no such alternatives.
+	Alternatives int `json:"alternatives"`
+	// Each is the size asked for that all alternatives have, 0 if they differ.
+	Each uint64 `json:"each,omitempty"`
+	// Replays is how many sets were freed before the request in a replay, Served how many of these served it.
+	Replays int `json:"replays"`
+	Served  int `json:"served"`
+}
+
+// Confirmed says that every replay served the request.
+func (w *Witness) Confirmed() bool { return w.Replays > 0 && w.Served == w.Replays }
+
+// maxReplays bounds the sets that are replayed, maxReplayOps their operations together.
+const (
+	maxReplays   = 1000
+	maxReplayOps = 4_000_000
+)
+
+// FindWitness looks for the witness of the refusal at operation op of a trace, at a capacity, and confirms it by replays in
+// which the blocks are freed first. It returns nil if no set of live blocks serves the request.
+func FindWitness(p *executor.Program, t executor.Target, newDevice measure.NewDevice, capacity uint64, op int) (*Witness, error) {
+	dev, err := newDevice(capacity)
+	if err != nil {
+		return nil, err
+	}
+	f := &finder{program: p, target: t, newDevice: newDevice, capacity: capacity, op: op}
+	var state executor.State
+	r, err := executor.Start(p, t, executor.Options{Device: dev, Judge: func(s *executor.State, _ *oomError) executor.Judgement {
+		if s.Op == op {
+			state = *s
+		}
+		return executor.Judgement{}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	for r.More() && r.Position() <= op {
+		if err := r.Step(); err != nil {
+			return nil, err
+		}
+	}
+	if state.View == nil {
+		return nil, fmt.Errorf("operation %d of %s was not refused on %s", op, p.Trace.Name, t.Name)
+	}
+	if state.Promise.Kind == allocators.PromiseNone {
+		return nil, nil // how it serves is not known
+	}
+	f.request = newRequest(&state)
+	f.view = state.View
+	f.base.load(f.view, &f.request)
+	any := f.smallest(f.everyLive())
+	w := f.smallest(f.pinning())
+	switch {
+	case any == nil:
+		return nil, nil
+	case w == nil:
+		w = any
+	case len(any.Blocks) < len(w.Blocks):
+		w.Any = any.Blocks
+	}
+	return w, f.confirm(w)
+}
+
+// everyLive lists all live blocks of the view.
+func (f *finder) everyLive() []bool {
+	out := make([]bool, len(f.view.Blocks))
+	for i := range f.view.Blocks {
+		out[i] = f.view.Blocks[i].State == allocators.Live
+	}
+	return out
+}
+
+// pinning lists the live blocks that share a segment, or a page, with memory that nobody uses.
+func (f *finder) pinning() []bool {
+	out := make([]bool, len(f.view.Blocks))
+	for k := range f.view.Segments {
+		g := &f.view.Segments[k]
+		idle := func(i int) bool {
+			s := f.view.Blocks[i].State
+			return s == allocators.Free || s == allocators.Pending
+		}
+		any := false
+		for i := g.First; i < g.First+g.Count; i++ {
+			any = any || idle(i)
+		}
+		for i := g.First; i < g.First+g.Count; i++ {
+			if !any || f.view.Blocks[i].State != allocators.Live {
+				continue
+			}
+			out[i] = !g.Expandable || i > g.First && idle(i-1) || i+1 < g.First+g.Count && idle(i+1)
+		}
+	}
+	return out
+}
+
+// finder searches one state.
+type finder struct {
+	program   *executor.Program
+	target    executor.Target
+	newDevice measure.NewDevice
+	capacity  uint64
+	op        int
+	request   request
+	view      *executor.View
+	base      predictor
+	eligible  []bool // blocks of the view that a set may hold
+	pins      []int  // alternatives: blocks of the view that each keep a segment alone
+}
+
+// smallest tries, by rising size: blocks that lie in one row in a segment of the request's pool and stream, and blocks whose
+// absence empties enough segments or pages to buy what is needed. In expandable segments a purchase can need less than
+// whole pages, so sets of one and two are tried one by one there.
+func (f *finder) smallest(eligible []bool) *Witness {
+	f.eligible, f.pins = eligible, nil
+	row := f.row()
+	if f.request.Kind == allocators.PromiseX {
+		limit := len(row)
+		if limit == 0 {
+			limit = 3
+		}
+		if set := f.exhaustive(min(limit-1, 2)); set != nil {
+			return f.witness(set, true)
+		}
+	}
+	emptied, exact := f.emptied()
+	switch {
+	case row == nil && emptied == nil:
+		return nil
+	case emptied == nil || row != nil && len(row) <= len(emptied):
+		return f.witness(row, exact || len(row) <= 2)
+	default:
+		f.alternatives(len(emptied))
+		return f.witness(emptied, exact)
+	}
+}
+
+func (f *finder) witness(set []int, exact bool) *Witness {
+	w := &Witness{Exact: exact}
+	for _, i := range set {
+		w.Blocks = append(w.Blocks, f.pin(i))
+	}
+	if len(f.pins) > len(set) {
+		w.Alternatives = len(f.pins)
+		w.Each = f.view.Blocks[f.pins[0]].Requested
+		for _, i := range f.pins {
+			if f.view.Blocks[i].Requested != w.Each {
+				w.Each = 0
+			}
+		}
+	}
+	return w
+}
+
+func (f *finder) pin(i int) Pin {
+	e := f.view.Entries[i]
+	return Pin{
+		ID: f.program.Trace.Ops[e.Op].ID, Op: int(e.Op), Bytes: e.Requested, BlockSize: e.Size, Releases: f.releases(i),
+	}
+}
+
+// releases is the bytes of the segment, or of the pages, that the block alone keeps.
+func (f *finder) releases(i int) uint64 {
+	b := &f.view.Blocks[i]
+	for k := range f.view.Segments {
+		g := &f.view.Segments[k]
+		if i < g.First || i >= g.First+g.Count {
+			continue
+		}
+		var prev, next *allocators.BlockInfo
+		for j := i - 1; j >= g.First; j-- {
+			if f.view.Blocks[j].State == allocators.Live {
+				prev = &f.view.Blocks[j]
+				break
+			}
+		}
+		for j := i + 1; j < g.First+g.Count; j++ {
+			if f.view.Blocks[j].State == allocators.Live {
+				next = &f.view.Blocks[j]
+				break
+			}
+		}
+		if !g.Expandable {
+			if prev == nil && next == nil {
+				return g.Size
+			}
+			return 0
+		}
+		page := f.request.PageSize(g.Small)
+		first, last := uint64(b.Addr-g.Addr)/page, (uint64(b.End()-g.Addr)-1)/page
+		n := last + 1 - first
+		if prev != nil && (uint64(prev.End()-g.Addr)-1)/page == first {
+			n--
+		}
+		if next != nil && uint64(next.Addr-g.Addr)/page == last && n > 0 {
+			n--
+		}
+		return n * page
+	}
+	return 0
+}
+
+// row returns the fewest live blocks of one segment, in a row, whose absence leaves one free block that is large enough.
+func (f *finder) row() []int {
+	var best []int
+	for k := range f.view.Segments {
+		g := &f.view.Segments[k]
+		if f.request.category(g) != 0 || g.Expandable != (f.request.Kind == allocators.PromiseX) {
+			continue
+		}
+		list := f.view.BlocksOf(k)
+		// Two ends move over the stretches of mapped blocks; inside lie `live` blocks and `size` bytes.
+		var size uint64
+		live, from := 0, 0
+		for to := range list {
+			if list[to].State == allocators.Unmapped || list[to].State == allocators.Live && !f.eligible[g.First+to] {
+				size, live, from = 0, 0, to+1
+				continue
+			}
+			size += list[to].Size
+			if list[to].State == allocators.Live {
+				live++
+			}
+			for from < to && size-list[from].Size >= f.request.size {
+				size -= list[from].Size
+				if list[from].State == allocators.Live {
+					live--
+				}
+				from++
+			}
+			if size < f.request.size || best != nil && live >= len(best) || live == 0 {
+				continue
+			}
+			var set []int
+			for i := from; i <= to; i++ {
+				if list[i].State == allocators.Live {
+					set = append(set, g.First+i)
+				}
+			}
+			if f.servesWithout(set) {
+				best = set
+			}
+		}
+	}
+	return best
+}
+
+// servesWithout predicts whether the request is served once the blocks are freed.
+func (f *finder) servesWithout(set []int) bool {
+	v := executor.View{Snapshot: allocators.Snapshot{Segments: slices.Clone(f.view.Segments)}}
+	for k := range v.Segments {
+		g := &v.Segments[k]
+		first := len(v.Blocks)
+		for i := g.First; i < g.First+g.Count; i++ {
+			b := f.view.Blocks[i]
+			if slices.Contains(set, i) {
+				b.State = allocators.Free
+			}
+			if n := len(v.Blocks); n > first && b.State == allocators.Free && v.Blocks[n-1].State == allocators.Free {
+				v.Blocks[n-1].Size += b.Size
+				continue
+			}
+			v.Blocks = append(v.Blocks, b)
+		}
+		g.First, g.Count = first, len(v.Blocks)-first
+	}
+	var p predictor
+	p.load(&v, &f.request)
+	return p.lookup(&f.request) != nil || p.purchase(&f.request, 0)
+}
+
+// exhaustive tries all sets of up to size blocks, the last ones of a segment first, within a bound on the work.
+func (f *finder) exhaustive(size int) []int {
+	var live []int
+	for i := range f.view.Blocks {
+		if f.eligible[i] {
+			live = append(live, i)
+		}
+	}
+	if size >= 1 && len(live) <= 4096 {
+		for _, i := range live {
+			if set := []int{i}; f.servesWithout(set) {
+				return set
+			}
+		}
+	}
+	if size >= 2 && len(live) <= 128 {
+		for k, i := range live {
+			for _, j := range live[k+1:] {
+				if set := []int{i, j}; f.servesWithout(set) {
+					return set
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// alternatives collects the blocks that alone keep a segment or pages with free bytes in them, if any n of them return enough.
+func (f *finder) alternatives(n int) {
+	var sizes []uint64
+	for i := range f.view.Blocks {
+		if !f.eligible[i] {
+			continue
+		}
+		if got := f.releases(i); got > f.view.Blocks[i].Size {
+			f.pins = append(f.pins, i)
+			sizes = append(sizes, got)
+		}
+	}
+	slices.Sort(sizes)
+	var least uint64
+	for _, s := range sizes[:min(n, len(sizes))] {
+		least += s
+	}
+	if len(sizes) < n || least < f.deficit() {
+		f.pins = nil
+	}
+}
+
+// deficit is how many more bytes must be returned before the purchase is possible.
+func (f *finder) deficit() uint64 {
+	q := &f.request
+	need := q.buy
+	if q.Kind == allocators.PromiseX {
+		need = roundUp(q.size, q.page)
+	}
+	var d uint64
+	if need > f.base.flushed {
+		d = need - f.base.flushed
+	}
+	if q.HasLimit && f.base.kept+q.buy > q.Limit {
+		d = max(d, f.base.kept+q.buy-q.Limit)
+	}
+	return d
+}
+
+// confirm replays the trace with the witness freed before the request; with alternatives, every set of that size as far as
+// the bounds allow.
+func (f *finder) confirm(w *Witness) error {
+	budget := min(maxReplays, max(1, maxReplayOps/(f.op+1)))
+	try := func(ids []uint64) error {
+		served, err := f.replay(ids)
+		if err != nil {
+			return err
+		}
+		w.Replays++
+		if served {
+			w.Served++
+		}
+		return nil
+	}
+	ids := make([]uint64, len(w.Blocks))
+	for i, b := range w.Blocks {
+		ids[i] = b.ID
+	}
+	if w.Alternatives == 0 {
+		return try(ids)
+	}
+	return combinations(len(f.pins), len(w.Blocks), budget, func(pick []int) error {
+		for i, k := range pick {
+			ids[i] = f.pin(f.pins[k]).ID
+		}
+		return try(ids)
+	})
+}
+
+// combinations visits the k-subsets of n in order, at most limit of them.
+func combinations(n, k, limit int, visit func([]int) error) error {
+	pick := make([]int, k)
+	for i := range pick {
+		pick[i] = i
+	}
+	for range limit {
+		if err := visit(pick); err != nil {
+			return err
+		}
+		i := k - 1
+		for i >= 0 && pick[i] == n-k+i {
+			i--
+		}
+		if i < 0 {
+			return nil
+		}
+		pick[i]++
+		for j := i + 1; j < k; j++ {
+			pick[j] = pick[j-1] + 1
+		}
+	}
+	return nil
+}
+
+// replay runs the trace up to the request with some ids freed before it, and tells whether it was served.
+func (f *finder) replay(ids []uint64) (bool, error) {
+	src := f.program.Trace
+	t := &trace.Trace{Name: src.Name, Header: src.Header, Ops: slices.Clone(src.Ops[:f.op])}
+	for _, id := range ids {
+		t.Ops = append(t.Ops, trace.Op{Kind: trace.Free, ID: id})
+	}
+	t.Ops = append(t.Ops, src.Ops[f.op])
+	dev, err := f.newDevice(f.capacity)
+	if err != nil {
+		return false, err
+	}
+	res, err := executor.Execute(executor.Compile(t), f.target, executor.Options{Device: dev})
+	if err != nil {
+		return false, err
+	}
+	return len(res.OOMs) == 0 || res.OOMs[len(res.OOMs)-1] != len(t.Ops)-1, nil
+}

@@ -1,0 +1,45 @@
+package reports
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/gen"
+	"github.com/shatter-gpu/shatter/harness/stats"
+)
+
+// Replay is the command line that runs a trace on an allocator again.
+func Replay(trace, allocator string, capacity uint64) string {
+	return fmt.Sprintf("shatter replay --alloc %s --capacity %d %s", quote(allocator), capacity, quote(trace))
+}
+
+// quote puts a word in single quotes if a shell would not take it as it is.
+func quote(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// memoryCalls counts the device calls that buy, map or return memory.
+func memoryCalls(r *executor.Result) uint64 {
+	var n uint64
+	for _, k := range []device.CallKind{
+		device.CallMalloc, device.CallMallocFail, device.CallFree, device.CallCreate, device.CallCreateFail, device.CallRelease,
+		device.CallMap, device.CallUnmap, device.CallReserve, device.CallUnreserve,
+	} {
+		n += r.DeviceCalls[k]
+	}
+	return n
+}
+
+func population(w gen.Workload, allocator string) stats.Population {
+	p := w.Defaults
+	return stats.Population{
+		Label: w.Name + " on " + allocator, Generator: w.Name, Version: strconv.Itoa(gen.Version),
+		Parameters: []stats.Parameter{{Key: "ops", Value: strconv.Itoa(p.Ops)}, {Key: "allocator", Value: allocator}},
+	}
+}

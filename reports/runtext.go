@@ -1,0 +1,259 @@
+package reports
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/shatter-gpu/shatter/harness/stats"
+	"github.com/shatter-gpu/shatter/harness/trace"
+)
+
+// WriteText writes the report for people: the outcome first, then how memory fragments, then the refusals.
+func (r *Run) WriteText(w io.Writer) error {
+	p := &printer{w: w}
+	p.line("%s", r.headline())
+	if r.Interrupted {
+		p.line("interrupted: the figures are those of the sequences that were finished")
+	}
+	p.findings(r)
+	p.fragmentation(r)
+	p.refusals(r)
+	p.examples(r)
+	return p.err
+}
+
+// printer keeps the first error, so that texts can be written without looking each time.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+// table writes rows of cells in aligned columns.
+func (p *printer) table(rows [][]string) {
+	if p.err != nil {
+		return
+	}
+	t := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	p.err = t.Flush()
+}
+
+func (r *Run) headline() string {
+	return fmt.Sprintf("%s sequences, %s operations executed and checked on %s, seed %d, %.1f s (%s operations a second)",
+		thousands(r.Sequences), thousands(r.Operations), strings.Join(r.Allocators, ", "), r.Seed, r.Timing.Seconds,
+		thousands(int(r.Timing.OperationsPerSecond)))
+}
+
+func (p *printer) findings(r *Run) {
+	if len(r.Findings) == 0 {
+		p.line("no findings: all %d properties held", len(r.Properties))
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		p.line("")
+		p.line("FINDING %s (%d times)", f.Signature, f.Count)
+		p.line("  %s", f.String())
+		p.line("  %s", f.Replay)
+	}
+	for _, k := range r.Known {
+		p.line("known issue %s: %d refusals in %d runs (%s)", k.ID, k.Count, k.Sequences, k.Summary)
+	}
+}
+
+func (p *printer) fragmentation(r *Run) {
+	rows := [][]string{{"workload", "allocator", "n", "kappa", "kappa p95", "lost", "idle cache", "pinned", "refused"}}
+	for i := range r.Workloads {
+		w := &r.Workloads[i]
+		for k := range w.Targets {
+			t := &w.Targets[k]
+			kappa := t.measure(Kappa)
+			if kappa == nil {
+				continue
+			}
+			rows = append(rows, []string{
+				w.Name, t.Allocator, fmt.Sprint(kappa.N), interval(kappa.Median, "1"), bound(kappa.P95, "1"),
+				value(t.measure(Lost), "bytes"), value(t.measure(IdleCacheAtPeak), "share"), value(t.measure(PinnedAtPeak), "bytes"),
+				fmt.Sprintf("%d/%d", t.Refused.Successes, t.Refused.N),
+			})
+		}
+	}
+	if len(rows) == 1 {
+		return
+	}
+	p.line("")
+	p.line("How memory fragments: medians over n sequences (95 %% order-statistic interval)")
+	p.table(rows)
+	for _, m := range []int{Kappa, Lost, IdleCacheAtPeak, PinnedAtPeak} {
+		p.line("  %-10s %s", shortNames[m], Measures[m].Says)
+	}
+}
+
+var shortNames = map[int]string{Kappa: "kappa", Lost: "lost", IdleCacheAtPeak: "idle cache", PinnedAtPeak: "pinned"}
+
+func interval(q stats.Quantile, unit string) string {
+	if q.Value == nil {
+		return "-"
+	}
+	lo, hi := "?", "?"
+	if q.Interval.Lower != nil {
+		lo = figure(*q.Interval.Lower, unit)
+	}
+	if q.Interval.Upper != nil {
+		hi = figure(*q.Interval.Upper, unit)
+	}
+	return fmt.Sprintf("%s (%s to %s)", figure(*q.Value, unit), lo, hi)
+}
+
+// bound writes a high quantile: with too few sequences it has no upper limit.
+func bound(q stats.Quantile, unit string) string {
+	if q.Value == nil {
+		return "-"
+	}
+	if q.Interval.Upper == nil && q.Interval.Lower != nil {
+		return "at least " + figure(*q.Interval.Lower, unit)
+	}
+	return interval(q, unit)
+}
+
+func value(s *stats.Summary, unit string) string {
+	if s == nil || s.Median.Value == nil {
+		return "-"
+	}
+	return figure(*s.Median.Value, unit)
+}
+
+func figure(v float64, unit string) string {
+	switch unit {
+	case "bytes":
+		return Size(uint64(v))
+	case "share":
+		return fmt.Sprintf("%.1f %%", 100*v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
+// Size writes bytes for people: exact where short, else with two decimals.
+func Size(n uint64) string {
+	if s := trace.FormatSize(n); len(s) <= 7 {
+		return spaced(s)
+	}
+	for _, u := range []struct {
+		name string
+		unit float64
+	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if float64(n) >= u.unit {
+			return fmt.Sprintf("%.2f %s", float64(n)/u.unit, u.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// spaced puts a blank before the unit of trace.FormatSize, and B behind plain bytes.
+func spaced(s string) string {
+	i := strings.IndexFunc(s, func(r rune) bool { return r > '9' })
+	if i < 0 {
+		return s + " B"
+	}
+	return s[:i] + " " + s[i:]
+}
+
+func (p *printer) refusals(r *Run) {
+	total := 0
+	for _, f := range r.Refusals {
+		total += f.OOMs
+	}
+	p.line("")
+	if total == 0 {
+		p.line("No request was refused.")
+		return
+	}
+	p.line("Refusals (out of memory) by verdict")
+	header := []string{"verdict"}
+	for _, f := range r.Refusals {
+		header = append(header, f.Allocator)
+	}
+	rows := [][]string{append(header, "what it means")}
+	for i, v := range r.Refusals[0].Verdicts {
+		row, sum := []string{v.Name}, 0
+		for _, f := range r.Refusals {
+			row = append(row, thousands(f.Verdicts[i].Count))
+			sum += f.Verdicts[i].Count
+		}
+		if sum > 0 {
+			rows = append(rows, append(row, VerdictMeaning[v.Name]))
+		}
+	}
+	p.table(rows)
+	p.line("  rules whose relaxation would have served a policy refusal: %s", r.relaxed())
+}
+
+// VerdictMeaning says in a few words what each verdict means.
+var VerdictMeaning = map[string]string{
+	"device-refused": "the device said no although it had the bytes",
+	"genuine":        "nothing could serve it: the live requests leave too little",
+	"false":          "a promise was broken, or the same request repeated succeeds",
+	"rounding":       "only bytes lost to rounding were missing",
+	"policy":         "one or two of the allocator's rules stood in the way",
+	"fragmentation":  "only moving or freeing live blocks would help",
+	"unknown":        "the allocator shows too little to decide",
+}
+
+func (r *Run) relaxed() string {
+	var sum []Count
+	for _, f := range r.Refusals {
+		for _, c := range f.Relaxations {
+			add(&sum, c.Name, c.Count)
+		}
+	}
+	if len(sum) == 0 {
+		return "none"
+	}
+	slices.SortStableFunc(sum, func(a, b Count) int { return b.Count - a.Count })
+	var words []string
+	for i, c := range sum {
+		if i == 6 {
+			words = append(words, "...")
+			break
+		}
+		words = append(words, fmt.Sprintf("%s %s", c.Name, thousands(c.Count)))
+	}
+	return strings.Join(words, ", ")
+}
+
+func (p *printer) examples(r *Run) {
+	if len(r.Examples) == 0 {
+		return
+	}
+	p.line("")
+	p.line("One of each, to look at:")
+	for _, e := range r.Examples {
+		what := e.Verdict
+		if e.Known != "" {
+			what += ", " + e.Known
+		}
+		if e.Relaxed != "" {
+			what += ", " + e.Relaxed
+		}
+		p.line("  %s: operation %d asked %s with %s not live", what, e.Op, Size(e.Request), Size(e.Free))
+		p.line("    %s", e.Replay)
+	}
+}
+
+func thousands(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
