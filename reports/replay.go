@@ -66,7 +66,7 @@ type End struct {
 	Reserved     uint64 `json:"reserved"`
 	Requested    uint64 `json:"requested"`
 	DeviceFree   uint64 `json:"device_free"`
-	Segments     uint64 `json:"segments"` // without expandable ones
+	Segments     int    `json:"segments"`
 	OOMs         int    `json:"ooms"`
 	Retries      uint64 `json:"alloc_retries"`
 	DeviceCalls  uint64 `json:"device_calls"`

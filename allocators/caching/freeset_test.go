@@ -14,7 +14,9 @@ import (
 // sortedSet is the free set as a sorted slice.
 type sortedSet []*block
 
-func inOrder(a, b *block) int { return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.addr, b.addr)) }
+func inOrder(a, b *block) int {
+	return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.addr, b.addr))
+}
 
 // from returns the index of the first block of at least this size.
 func (s sortedSet) from(size uint64) int {
