@@ -34,7 +34,8 @@ type Allocator struct {
 	next  uint64 // see NextCapacity
 
 	touched []*block
-	scratch []*block
+	scratch []*block // free blocks of a set, in order
+	paged   []*block // expandable blocks to be unmapped
 }
 
 var errTooLarge = fmt.Errorf("a request must be at most 2^60 bytes: %w", device.ErrInvalid)

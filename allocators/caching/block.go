@@ -102,8 +102,12 @@ func (s *spares) block() *block {
 	return b
 }
 
+// dropBlock keeps a block for later. It has left its set, so that the links of the tree are nil already; what is not set
+// here is set when the block is used again.
 func (s *spares) dropBlock(b *block) {
-	*b = block{uses: b.uses[:0]}
+	b.seg, b.prev, b.next = nil, nil, nil
+	b.allocated, b.mapped, b.inSet = false, false, false
+	b.requested = 0
 	s.blocks = append(s.blocks, b)
 }
 

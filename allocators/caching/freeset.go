@@ -228,3 +228,25 @@ func (f *freeSet) previous(b *block) *block {
 	}
 	return f.lastUpTo(i - 1)
 }
+
+// appendTo appends all blocks in order.
+func (f *freeSet) appendTo(list []*block) []*block {
+	for w, word := range f.words {
+		for ; word != 0; word &= word - 1 {
+			t := f.bins[w<<6+bits.TrailingZeros64(word)]
+			if t.left == nil && t.right == nil {
+				list = append(list, t)
+			} else {
+				list = t.appendTo(list)
+			}
+		}
+	}
+	return list
+}
+
+func (b *block) appendTo(list []*block) []*block {
+	if b == nil {
+		return list
+	}
+	return b.right.appendTo(append(b.left.appendTo(list), b))
+}

@@ -65,22 +65,21 @@ func (a *Allocator) releaseAll() error {
 
 // releasePool returns whole classic segments in the order of the free set, then unmaps whole pages in that order (section 15.3).
 func (a *Allocator) releasePool(p *pool) error {
-	a.scratch = a.scratch[:0]
+	a.paged = a.paged[:0]
 	for _, set := range p.streams {
-		for b := set.free.first(); b != nil; {
-			next := set.free.next(b)
+		a.scratch = set.free.appendTo(a.scratch[:0])
+		for _, b := range a.scratch {
 			if b.expandable() {
-				a.scratch = append(a.scratch, b)
+				a.paged = append(a.paged, b)
 			} else if !b.split() {
 				set.free.remove(b)
 				if err := a.releaseSegment(b); err != nil {
 					return err
 				}
 			}
-			b = next
 		}
 	}
-	for _, b := range a.scratch {
+	for _, b := range a.paged {
 		if err := a.unmap(b); err != nil {
 			return err
 		}

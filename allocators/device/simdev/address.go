@@ -32,14 +32,32 @@ type addressSpace struct {
 	order Order
 	rng   *rand.Rand
 	used  []span // by address; kept for Low and Random only
+	wall  device.Addr
 }
 
-func (s *addressSpace) init(base device.Addr, order Order, seed uint64) {
-	s.base, s.next, s.order = base, base, order
-	if order == Random {
+// farBase is where reservations go on once they have filled the space below the wall: 31 TiB are not many at 9/8 of a device
+// each, and none may lie where Malloc's regions do.
+const farBase = device.Addr(1 << 52)
+
+// init says where the space begins and which address, if not 0, its regions must not cross before farBase.
+func (s *addressSpace) init(base, wall device.Addr, order Order, seed uint64) {
+	s.base, s.next, s.wall, s.order = base, base, wall, order
+	switch order {
+	case Low:
+		if wall != 0 {
+			s.used = []span{{wall, uint64(farBase - wall)}}
+		}
+	case Random:
+		// Two windows apart from each other, so large that a free place is found at once nearly always.
+		s.base = base << randomShift
 		s.rng = rand.New(rand.NewPCG(seed, uint64(base)))
 	}
 }
+
+const (
+	randomShift  = 14
+	randomWindow = uint64(mallocBase-reserveBase)<<randomShift - MaxCapacity*2
+)
 
 // take chooses the address of a region; size is a multiple of the granule.
 func (s *addressSpace) take(size uint64) device.Addr {
@@ -56,10 +74,8 @@ func (s *addressSpace) take(size uint64) device.Addr {
 		s.insert(len(s.used), span{at, size})
 		return at
 	case Random:
-		// The window is far larger than any device, so a free place is found at once nearly always.
-		const window = 1 << 45
 		for {
-			at := s.base + device.Addr(s.rng.Uint64N(window/Granule)*Granule)
+			at := s.base + device.Addr(s.rng.Uint64N(randomWindow/Granule)*Granule)
 			i := sort.Search(len(s.used), func(i int) bool { return s.used[i].addr >= at })
 			if (i == 0 || s.used[i-1].addr+device.Addr(s.used[i-1].size) <= at) &&
 				(i == len(s.used) || at+device.Addr(size) <= s.used[i].addr) {
@@ -68,6 +84,9 @@ func (s *addressSpace) take(size uint64) device.Addr {
 			}
 		}
 	default:
+		if s.next < s.wall && size > uint64(s.wall-s.next) {
+			s.next = farBase
+		}
 		at := s.next
 		s.next += device.Addr(size)
 		return at

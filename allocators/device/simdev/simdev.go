@@ -92,8 +92,8 @@ func New(opts Options) (*Device, error) {
 		opts: opts, next: math.MaxUint64, regions: map[device.Addr]region{},
 		streams: map[device.Stream]int{}, lastClock: -1,
 	}
-	d.mallocs.init(mallocBase, opts.Order, opts.Seed)
-	d.reserves.init(reserveBase, opts.Order, opts.Seed+1)
+	d.mallocs.init(mallocBase, 0, opts.Order, opts.Seed)
+	d.reserves.init(reserveBase, mallocBase, opts.Order, opts.Seed+1)
 	return d, nil
 }
 
@@ -119,7 +119,7 @@ func (d *Device) NextCapacity() uint64 { return d.next }
 // SetForeign makes others hold this many bytes.
 func (d *Device) SetForeign(bytes uint64) error {
 	if bytes > d.opts.Capacity || d.used > d.opts.Capacity-bytes {
-		d.refuse(bytes)
+		d.need(d.used + bytes) // in place of what they hold now
 		return fmt.Errorf("others cannot take %d bytes, %d of %d are in use: %w",
 			bytes, d.used, d.opts.Capacity, device.ErrOutOfMemory)
 	}
@@ -129,10 +129,10 @@ func (d *Device) SetForeign(bytes uint64) error {
 
 // refuse notes what capacity a refused call of this size would have needed.
 func (d *Device) refuse(size uint64) {
-	if need := d.used + d.foreign + size; need < d.next {
-		d.next = need
-	}
+	d.need(d.used + d.foreign + size)
 }
+
+func (d *Device) need(capacity uint64) { d.next = min(d.next, capacity) }
 
 // roundUp rounds to whole granules; sizes are at most 2^61 here, so it cannot overflow.
 func roundUp(n uint64) uint64 { return (n + Granule - 1) &^ (Granule - 1) }
