@@ -7,7 +7,7 @@
 //
 //	go test ./corpus -run TestSeeds -update
 //
-// An input that fuzzing found lands in testdata/fuzz/<Target> too, under a name made of digits. It stays as a seed once the
+// An input that fuzzing found lands in testdata/fuzz/<Target> too, under a name of 16 hexadecimal digits. It stays as a seed once the
 // fault is mended: give it a name, and its text to testdata/seeds.
 //
 // The package knows the harness, but no property, report or command: its tests bring these in.

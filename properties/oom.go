@@ -78,7 +78,9 @@ func (p *predictor) judge(s *executor.State, _ *allocators.OOMError) executor.Ju
 	j.Pinned, j.PinnedBy = pins(v, &q.Promise)
 	p.load(v, &q)
 	again := p.retry(&q)
-	p.load(s.Entered, &q)
+	if s.Entered != v {
+		p.load(s.Entered, &q)
+	}
 	if reason := p.promised(&q, &again); reason != "" {
 		j.Verdict, j.Reason = executor.False, reason
 		return j

@@ -47,7 +47,7 @@ func Parse(text string) (Spec, error) {
 		if err != nil {
 			return s, fmt.Errorf("allocator %q: %w", text, err)
 		}
-		if strings.Contains(conf, "expandable_segments") {
+		if strings.Contains(spaceless(conf), "expandable_segments:") {
 			other := map[bool]string{true: "expandable", false: "classic"}[set.Expandable]
 			return s, fmt.Errorf("allocator %q: the name says whether segments are expandable; write %s, without expandable_segments",
 				text, join(other, without(conf)))
@@ -75,16 +75,19 @@ func join(name, conf string) string {
 	return name + "@" + conf
 }
 
-// without drops expandable_segments from a settings string.
+// without drops expandable_segments from a settings string, and what means nothing: spaces, which PyTorch drops inside words too,
+// and a comma at the end.
 func without(conf string) string {
 	var keep []string
-	for _, pair := range strings.Split(conf, ",") {
-		if !strings.HasPrefix(strings.TrimSpace(pair), "expandable_segments") {
+	for _, pair := range strings.Split(spaceless(conf), ",") {
+		if pair != "" && !strings.HasPrefix(pair, "expandable_segments:") {
 			keep = append(keep, pair)
 		}
 	}
 	return strings.Join(keep, ",")
 }
+
+func spaceless(s string) string { return strings.ReplaceAll(s, " ", "") }
 
 // FromSettings names the allocator that PyTorch would run under a settings string (trace header `conf`), with the memory
 // fraction if one is given.

@@ -50,6 +50,8 @@ func TestParseErrors(t *testing.T) {
 			`classic, without expandable_segments`},
 		{"expandable@expandable_segments:True", `allocator "expandable@expandable_segments:True": ` + which +
 			`expandable, without expandable_segments`},
+		{"classic@expandable_ segments:True", `allocator "classic@expandable_ segments:True": ` + which +
+			`expandable, without expandable_segments`},
 		{"expandable@max_split_size_mb:64, expandable_segments:False",
 			`allocator "expandable@max_split_size_mb:64, expandable_segments:False": ` + which +
 				`classic@max_split_size_mb:64, without expandable_segments`},

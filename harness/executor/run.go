@@ -116,6 +116,7 @@ type Run struct {
 	foreign  uint64
 	hooks    []Property // those with Op
 	oom      *allocators.OOMError
+	changed  bool // the operation's device calls changed segments, pages or pending blocks
 	result   Result
 }
 
@@ -166,12 +167,28 @@ func Execute(p *Program, t Target, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	for r.More() {
-		if err := r.Step(); err != nil {
-			return nil, err
-		}
+	if err := r.all(); err != nil {
+		return nil, err
 	}
 	return r.Finish()
+}
+
+// all executes what is left. A panic of the allocator is a finding; one of ours looks the same, and is found the same way.
+func (r *Run) all() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			if len(r.opts.Properties) == 0 {
+				panic(p)
+			}
+			r.find("no-crash", "panic", fmt.Sprintf("the allocator panicked: %v", p))
+		}
+	}()
+	for r.More() {
+		if err := r.Step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // More tells whether an operation is left to execute.
@@ -355,6 +372,7 @@ func (r *Run) after(s *step, failure error) error {
 	st := &r.state
 	st.Op, st.Operation, st.Outcome, st.Block = r.next, &r.prog.Trace.Ops[r.next], r.outcome, r.block
 	st.Entry, st.Overlapped, st.Region, st.PendingDone = nil, nil, nil, false
+	r.changed = false
 	st.Calls = r.recorder.Calls
 	st.Foreign = r.foreign
 	if r.outcome == OOM && r.opts.Judge != nil {
@@ -417,10 +435,17 @@ func (r *Run) applyCalls(s *step) {
 	waited := false
 	for i := range calls {
 		r.result.DeviceCalls[calls[i].Kind]++
-		waited = waited || calls[i].Kind == device.CallWait
+		switch calls[i].Kind {
+		case device.CallWait:
+			waited = true
+		case device.CallMallocFail, device.CallCreate, device.CallCreateFail, device.CallRelease:
+		default:
+			r.changed = true
+		}
 	}
 	if waited && r.heap.Pending.Count > 0 {
 		r.heap.Poll()
+		r.changed = true
 	}
 }
 
@@ -454,8 +479,12 @@ func (r *Run) judge() {
 	if r.opts.Judge == nil {
 		return
 	}
-	r.view.build(&r.ledger, r.heap)
-	r.state.View = &r.view
+	// Most refusals change nothing: then the view at entry is the view now.
+	r.state.View = &r.entered
+	if r.changed {
+		r.view.build(&r.ledger, r.heap)
+		r.state.View = &r.view
+	}
 	j := r.opts.Judge(&r.state, r.oom)
 	j.Op = r.next
 	r.result.Judgements = append(r.result.Judgements, j)
@@ -478,8 +507,8 @@ func (r *Run) walk() {
 	}
 	if r.outcome != OOM || r.opts.Judge == nil {
 		r.view.build(&r.ledger, r.heap)
+		r.state.View = &r.view
 	}
-	r.state.View = &r.view
 	r.state.Snapshot = nil
 	if r.snap != nil {
 		r.snap.Snapshot(&r.snapshot)
@@ -519,6 +548,7 @@ func (r *Run) Finish() (*Result, error) {
 // freeAll frees every live block, waits for all work and empties the cache, under the same checks.
 func (r *Run) freeAll() error {
 	r.state.Operation = &trace.Op{Kind: trace.EmptyCache}
+	r.recorder.Reset()
 	for i := range r.slots {
 		sl := &r.slots[i]
 		if sl.status != slotLive {
@@ -536,7 +566,6 @@ func (r *Run) freeAll() error {
 	if err := r.opts.Device.SyncAll(); err != nil {
 		return r.endFault(err)
 	}
-	r.recorder.Reset()
 	r.outcome, r.block = OK, allocators.Block{}
 	if r.emptier != nil {
 		if err := r.emptier.EmptyCache(); err != nil {
@@ -585,6 +614,9 @@ func (r *Run) NextCapacity() (capacity uint64, exact bool) {
 // Rewind frees everything, empties the cache and makes the run ready before its first operation again, on the warm
 // allocator. What the run has come to so far is forgotten.
 func (r *Run) Rewind() error {
+	if r.checked {
+		r.recorder.Reset()
+	}
 	for i := range r.slots {
 		sl := &r.slots[i]
 		if sl.status == slotLive {
@@ -601,9 +633,6 @@ func (r *Run) Rewind() error {
 	}
 	if err := r.opts.Device.SyncAll(); err != nil {
 		return r.endFault(err)
-	}
-	if r.checked {
-		r.recorder.Reset()
 	}
 	if r.emptier != nil {
 		if err := r.emptier.EmptyCache(); err != nil {

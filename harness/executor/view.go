@@ -30,23 +30,34 @@ func (v *View) build(l *ledger, h *shadow.Heap) {
 			v.stray(e)
 			e = cursor.Next()
 		}
+		// What all blocks of the region have in common.
+		b := allocators.BlockInfo{Small: r.Small, Expandable: r.Expandable, Stream: r.Stream}
 		seg := allocators.SegmentInfo{
 			Addr: r.Addr, Size: r.Size, Small: r.Small, Expandable: r.Expandable, Stream: r.Stream, First: len(v.Blocks),
 		}
-		at := r.Addr
-		for ; e != nil && e.Addr < r.End(); e = cursor.Next() {
-			v.gap(r, at, e.Addr)
+		at, end := r.Addr, r.End()
+		for ; e != nil && e.Addr < end; e = cursor.Next() {
+			if at < e.Addr {
+				v.gap(r, b, at, e.Addr)
+			}
 			if !r.covers(e.Addr, e.Size) {
 				v.stray(e)
 			}
-			state := allocators.Live
+			b.State = allocators.Live
 			if e.Pending {
-				state = allocators.Pending
+				b.State = allocators.Pending
 			}
-			v.add(r, e.Addr, e.Size, state, e)
+			b.Addr, b.Size, b.Requested = e.Addr, e.Size, e.Requested
+			v.Blocks = append(v.Blocks, b)
+			v.Entries = append(v.Entries, e)
 			at = e.End()
+			if r.Expandable {
+				v.Reserved += e.Size
+			}
 		}
-		v.gap(r, at, r.End())
+		if at < end {
+			v.gap(r, b, at, end)
+		}
 		if !r.Expandable {
 			v.Reserved += r.Size
 		}
@@ -64,38 +75,26 @@ func (v *View) stray(e *shadow.Entry) {
 	}
 }
 
-func (v *View) add(r *Region, addr device.Addr, size uint64, state allocators.State, e *shadow.Entry) {
-	b := allocators.BlockInfo{
-		Addr: addr, Size: size, State: state, Small: r.Small, Expandable: r.Expandable, Stream: r.Stream,
-		InPool: state == allocators.Free || state == allocators.Unmapped,
-	}
-	if e != nil {
-		b.Requested = e.Requested
-	}
-	if r.Expandable && state != allocators.Unmapped {
-		v.Reserved += size
-	}
-	v.Blocks = append(v.Blocks, b)
-	v.Entries = append(v.Entries, e)
-}
-
-// gap adds what lies between two entries: one free block, or free and unmapped ones in turn.
-func (v *View) gap(r *Region, from, to device.Addr) {
-	if from >= to {
-		return
-	}
-	if !r.Expandable {
-		v.add(r, from, uint64(to-from), allocators.Free, nil)
-		return
-	}
+// gap adds what lies between two entries: one free block, or free and unmapped ones in turn. b has what the region's
+// blocks have in common.
+func (v *View) gap(r *Region, b allocators.BlockInfo, from, to device.Addr) {
+	b.Requested, b.InPool = 0, true
 	for from < to {
-		mapped, end := r.run(uint64(from-r.Addr) / granule)
-		stop := min(r.Addr+device.Addr(end*granule), to)
-		state := allocators.Unmapped
-		if mapped {
-			state = allocators.Free
+		b.State, b.Addr = allocators.Free, from
+		stop := to
+		if r.Expandable {
+			mapped, end := r.run(uint64(from-r.Addr) / granule)
+			stop = min(r.Addr+device.Addr(end*granule), to)
+			if !mapped {
+				b.State = allocators.Unmapped
+			}
 		}
-		v.add(r, from, uint64(stop-from), state, nil)
+		b.Size = uint64(stop - from)
+		if r.Expandable && b.State == allocators.Free {
+			v.Reserved += b.Size
+		}
+		v.Blocks = append(v.Blocks, b)
+		v.Entries = append(v.Entries, nil)
 		from = stop
 	}
 }

@@ -2,8 +2,6 @@ package measure_test
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,21 +43,4 @@ func TestMoreMemoryCanHurt(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []measure.Interval{{From: 50 * mib, To: 54 * mib}, {From: 68 * mib, To: measure.Infinite}}, s.Passes)
 	require.EqualValues(t, 48*mib, s.PeakLive)
-}
-
-func TestPrint(t *testing.T) {
-	tr, err := trace.ReadFile("../../../shared/cases/46-article-12gib-free-2gib-refused.trace")
-	require.NoError(t, err)
-	for _, a := range []string{"classic", "expandable", "classic@max_split_size_mb:128"} {
-		s, err := measure.Capacities(context.Background(), executor.Compile(tr), target(t, a), simulated)
-		require.NoError(t, err)
-		fmt.Println(a, s.Safe()>>20, s.PeakLive>>20, s.Passes, s.Runs)
-		pr, err := measure.ProfileOf(executor.Compile(tr), target(t, a), simulated)
-		require.NoError(t, err)
-		fmt.Printf("%+v\n", pr)
-		cv, err := measure.RefusalCurve(executor.Compile(tr), target(t, a), simulated, 80<<30, 83, measure.CurveSizes)
-		require.NoError(t, err)
-		fmt.Println(cv)
-	}
-	_ = strings.Repeat
 }
