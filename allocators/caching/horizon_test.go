@@ -164,6 +164,7 @@ func randomSteps(rng *rand.Rand, set *Settings) []step {
 // TestNextCapacity runs small random traces at all capacities from 2 to 200 MiB in steps of 2 MiB. From each, the run must be the
 // same at every capacity below the one that NextCapacity names, also at the last byte below it.
 func TestNextCapacity(t *testing.T) {
+	t.Parallel()
 	const seed, traces, most = 5, 500, 200 * mib
 	t.Logf("seed %d", seed)
 	var horizons, tight int

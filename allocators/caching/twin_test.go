@@ -433,6 +433,7 @@ func (w *twins) run(rng *rand.Rand, ops int) {
 
 // TestTwins compares with the reference after every one of 200,000 random operations.
 func TestTwins(t *testing.T) {
+	t.Parallel()
 	const workers, runs, ops = 4, 100, 580
 	seed := uint64(20260101)
 	t.Logf("seed %d", seed)

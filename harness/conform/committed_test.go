@@ -123,3 +123,46 @@ func TestPerturbedRecordings(t *testing.T) {
 	}
 	require.Equal(t, 121+2, changed)
 }
+
+// TestKeysBothWays: what only one side has differs too.
+func TestKeysBothWays(t *testing.T) {
+	data, err := os.ReadFile("testdata/recorded/31-map-fails-in-the-middle__default.json")
+	require.NoError(t, err)
+	text := string(data)
+	for _, c := range []struct{ old, new, figure, want, got string }{
+		{"\"num_ooms\": 2,\n", "", "num_ooms", "(none)", "2"},
+		{"\"num_ooms\": 2,\n", "\"num_ooms\": 2,\n\"num_oom_rejections\": 0,\n", "num_oom_rejections", "0", "(none)"},
+		{"[\n4,\n", "[\n5,\n", "message of operation 4", "(none)", "CUDA out of memory. Tried to allocate 60.00 MiB."},
+	} {
+		require.Equal(t, 1, strings.Count(text, c.old), c.old)
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(dir+"/x.json", []byte(strings.Replace(text, c.old, c.new, 1)), 0o644))
+		rep, err := CompareRecorded(dir, []string{"testdata/cases"})
+		require.NoError(t, err)
+		require.NotEmpty(t, rep.Differences)
+		d := rep.Differences[0]
+		require.Equal(t, []string{c.figure, c.want}, []string{d.Figure, d.Want})
+		require.True(t, strings.HasPrefix(d.Got, c.got), d.Got)
+	}
+}
+
+func TestBrokenRecordings(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{`{`, "unexpected end of JSON input"},
+		{`{"trace":"31-map-fails-in-the-middle.trace","capacity":1}`, "a simulated device has 2 MiB to 16 TiB"},
+		{`{"trace":"31-map-fails-in-the-middle.trace","fraction":"half"}`, `fraction "half" is not a number`},
+		{`{"trace":"31-map-fails-in-the-middle.trace","conf":"bad:1"}`, `unknown setting "bad"`},
+		{`{"trace":"31-map-fails-in-the-middle.trace","oom_messages":[["x"]]}`, "oom_messages: json: cannot unmarshal"},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(dir+"/x.json", []byte(c.text), 0o644))
+		_, err := CompareRecorded(dir, []string{"testdata/cases"})
+		require.ErrorContains(t, err, c.want)
+		require.ErrorContains(t, err, "x.json: ")
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(dir+"/x.json", []byte(`{"trace":"gone.trace"}`), 0o644))
+	rep, err := CompareRecorded(dir, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"x.json: there is no gone.trace"}, rep.Skipped)
+}

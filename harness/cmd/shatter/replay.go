@@ -20,7 +20,8 @@ import (
 type replayFlags struct {
 	targetFlags
 	json, history bool
-	log           string
+	log, svg      string
+	at            int
 }
 
 func replayCommand() *cobra.Command {
@@ -41,6 +42,8 @@ behind it, which is again a trace.`,
 	c.Flags().BoolVar(&f.json, "json", false, "one JSON document a line (schema shatter.replay/1)")
 	c.Flags().BoolVar(&f.history, "history", false, "print the history of each allocator behind its summary")
 	c.Flags().StringVar(&f.log, "log", "", "write a decision log (TSV, the columns of conform) to this file; one trace and one allocator")
+	c.Flags().StringVar(&f.svg, "map", "", "draw the memory maps of the allocators, one below the other, to this SVG file; one trace")
+	c.Flags().IntVar(&f.at, "at", -1, "operation whose state --map draws (default: the first refusal, else the last)")
 	return c
 }
 
@@ -54,6 +57,9 @@ func (f *replayFlags) run(c *cobra.Command, args []string) error {
 	}
 	if f.log != "" && (len(traces) != 1 || len(f.specs) > 1) {
 		return fmt.Errorf("--log takes one trace and one allocator, not %d and %d", len(traces), max(len(f.specs), 1))
+	}
+	if f.svg != "" && len(traces) != 1 {
+		return fmt.Errorf("--map takes one trace, not %d", len(traces))
 	}
 	targets := make([][]executor.Target, len(traces))
 	capacities := make([]uint64, len(traces))
@@ -70,6 +76,7 @@ func (f *replayFlags) run(c *cobra.Command, args []string) error {
 	found := false
 	for i, t := range traces {
 		p := executor.Compile(t)
+		var answers []*reports.ReplayReport
 		for k, target := range targets[i] {
 			if c.Context().Err() != nil {
 				return errInterrupted
@@ -79,6 +86,7 @@ func (f *replayFlags) run(c *cobra.Command, args []string) error {
 				return err
 			}
 			found = found || len(r.Findings) > 0
+			answers = append(answers, r)
 			if f.json {
 				if err := json.NewEncoder(out).Encode(r); err != nil {
 					return faultError{err}
@@ -95,6 +103,11 @@ func (f *replayFlags) run(c *cobra.Command, args []string) error {
 				if _, err := out.Write(history); err != nil {
 					return faultError{err}
 				}
+			}
+		}
+		if f.svg != "" {
+			if err := f.writeMap(p, targets[i], capacities[i], f.at, answers); err != nil {
+				return err
 			}
 		}
 	}
