@@ -165,7 +165,7 @@ func randomSteps(rng *rand.Rand, set *Settings) []step {
 // same at every capacity below the one that NextCapacity names, also at the last byte below it.
 func TestNextCapacity(t *testing.T) {
 	t.Parallel()
-	const seed, traces, most = 5, 500, 200 * mib
+	const seed, traces, most = 5, 350, 200 * mib
 	t.Logf("seed %d", seed)
 	var horizons, tight int
 	for i := range traces {
