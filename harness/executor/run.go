@@ -114,6 +114,8 @@ type Run struct {
 	row      Row
 	capacity uint64
 	foreign  uint64
+	// foreignRefused: a foreign operation came to nothing, which the device knows and the allocator does not.
+	foreignRefused bool
 	hooks    []Property // those with Op
 	oom      *allocators.OOMError
 	changed  bool // the operation's device calls changed segments, pages or pending blocks
@@ -311,6 +313,7 @@ func (r *Run) perform(s *step) error {
 		d, ok := r.opts.Device.(device.Foreigner)
 		if !ok || d.SetForeign(s.bytes) != nil {
 			r.outcome = Skip // others cannot get what the device has not
+			r.foreignRefused = true
 			return nil
 		}
 		r.foreign = s.bytes
@@ -602,11 +605,16 @@ func (r *Run) View() *View {
 // NextCapacity is the smallest capacity at which the run so far would have gone otherwise, the largest uint64 if none.
 // exact is false if neither the allocator nor the device tells.
 func (r *Run) NextCapacity() (capacity uint64, exact bool) {
-	if s, ok := r.alloc.(allocators.CapacitySensor); ok {
-		return s.NextCapacity(), true
+	dev, hasDevice := r.opts.Device.(device.CapacitySensor)
+	if s, ok := r.alloc.(allocators.CapacitySensor); ok && (hasDevice || !r.foreignRefused) {
+		capacity = s.NextCapacity()
+		if r.foreignRefused {
+			capacity = min(capacity, dev.NextCapacity())
+		}
+		return capacity, true
 	}
-	if s, ok := r.opts.Device.(device.CapacitySensor); ok {
-		return s.NextCapacity(), true
+	if hasDevice {
+		return dev.NextCapacity(), true
 	}
 	return math.MaxUint64, false
 }
