@@ -81,14 +81,17 @@ func (p *predictor) judge(s *executor.State, _ *allocators.OOMError) executor.Ju
 	if s.Entered != v {
 		p.load(s.Entered, &q)
 	}
-	if reason := p.promised(&q, &again); reason != "" {
-		j.Verdict, j.Reason = executor.False, reason
+	if j.Rule, j.Reason = p.promised(&q, &again); j.Rule != "" {
+		j.Verdict = executor.False
 		return j
 	}
 	if again.served {
-		j.Verdict, j.Reason = executor.False, again.String()
-		if again.block.size > 0 && wasPending(s.Entered, &again.block) {
-			j.Known = Known189504
+		j.Verdict, j.Rule, j.Reason = executor.False, "repeat-bought", again.String()
+		if again.block.size > 0 {
+			j.Rule = "repeat-served"
+			if wasPending(s.Entered, &again.block) {
+				j.Rule, j.Known = "repeat-served-by-pending", Known189504
+			}
 		}
 		return j
 	}
@@ -140,7 +143,7 @@ func judgeUnpromised(s *executor.State, q *request, j executor.Judgement) execut
 	const slack = 20 << 20
 	switch {
 	case s.DeviceFree >= q.n+slack:
-		j.Verdict = executor.False
+		j.Verdict, j.Rule = executor.False, "device-has-room"
 		j.Reason = fmt.Sprintf("the device has %d bytes free, 20 MiB more than was asked for", s.DeviceFree)
 	case below(j.Capacity, j.Live, q.n):
 		j.Verdict = executor.Rounding
@@ -150,25 +153,26 @@ func judgeUnpromised(s *executor.State, q *request, j executor.Judgement) execut
 	return j
 }
 
-// promised predicts from the state at entry, finished events processed, whether the allocator's promise covers the request.
-func (p *predictor) promised(q *request, again *repeat) string {
+// promised predicts from the state at entry, finished events processed, whether the allocator's promise covers the request:
+// the rule and why, empty if it does not.
+func (p *predictor) promised(q *request, again *repeat) (rule, reason string) {
 	if q.Void != "" {
-		return ""
+		return "", ""
 	}
 	if b := p.lookup(q); b != nil {
-		return fmt.Sprintf("a free block of %d bytes was acceptable at entry", b.size)
+		return "block-at-entry", fmt.Sprintf("a free block of %d bytes was acceptable at entry", b.size)
 	}
 	if q.Kind == allocators.PromiseN {
 		if p.affords(q, q.buy, q.buy) {
-			return fmt.Sprintf("a full flush leaves %d bytes at the device, the segment needs %d", p.flushed, q.buy)
+			return "flush-suffices", fmt.Sprintf("a full flush leaves %d bytes at the device, the segment needs %d", p.flushed, q.buy)
 		}
 	} else if need := roundUp(q.size, q.page); q.size <= q.reservation && p.affords(q, need, q.buy) {
-		return fmt.Sprintf("a full flush leaves %d bytes at the device, the pages need at most %d", p.flushed, need)
+		return "flush-suffices", fmt.Sprintf("a full flush leaves %d bytes at the device, the pages need at most %d", p.flushed, need)
 	}
 	if q.LookupAfterFlush && again.block.size > 0 {
-		return fmt.Sprintf("a free block of %d bytes was acceptable after the flush", again.block.size)
+		return "block-after-flush", fmt.Sprintf("a free block of %d bytes was acceptable after the flush", again.block.size)
 	}
-	return ""
+	return "", ""
 }
 
 // repeat is what would become of the same request, made again unchanged right after the refusal.

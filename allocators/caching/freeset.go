@@ -229,9 +229,14 @@ func (f *freeSet) previous(b *block) *block {
 	return f.lastUpTo(i - 1)
 }
 
-// appendTo appends all blocks in order.
-func (f *freeSet) appendTo(list []*block) []*block {
-	for w, word := range f.words {
+// appendFrom appends, in order, all blocks of at least size bytes, and perhaps some that are a little smaller.
+func (f *freeSet) appendFrom(list []*block, size uint64) []*block {
+	first := binOf(size)
+	for w := first >> 6; w < binWords; w++ {
+		word := f.words[w]
+		if w == first>>6 {
+			word = word >> (first & 63) << (first & 63)
+		}
 		for ; word != 0; word &= word - 1 {
 			t := f.bins[w<<6+bits.TrailingZeros64(word)]
 			if t.left == nil && t.right == nil {

@@ -64,10 +64,17 @@ func (a *Allocator) releaseAll() error {
 }
 
 // releasePool returns whole classic segments in the order of the free set, then unmaps whole pages in that order (section 15.3).
+//
+// Only blocks that can be a whole segment or hold a whole page are looked at: the smallest segment of the large pool has
+// 10 MiB, that of the small pool 2 MiB, and no page is smaller.
 func (a *Allocator) releasePool(p *pool) error {
+	least := uint64(minOwnSegment)
+	if p.small {
+		least = smallSegment
+	}
 	a.paged = a.paged[:0]
 	for _, set := range p.streams {
-		a.scratch = set.free.appendTo(a.scratch[:0])
+		a.scratch = set.free.appendFrom(a.scratch[:0], least)
 		for _, b := range a.scratch {
 			if b.expandable() {
 				a.paged = append(a.paged, b)

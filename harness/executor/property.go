@@ -110,8 +110,8 @@ type Judgement struct {
 	PinnedBy int
 	// Relaxed has all minimal sets of one or two rules whose relaxation would have served the request (Policy).
 	Relaxed []Relaxation
-	// Reason says in a few words why the verdict is False or DeviceRefused.
-	Reason string
+	// Rule is a slug for why the verdict is False; Reason says in a few words why it is False or DeviceRefused.
+	Rule, Reason string
 	// Known is the id of the known upstream issue that a False verdict falls under.
 	Known string
 }
@@ -127,15 +127,11 @@ type Finding struct {
 	Op        int    `json:"op"`
 	Operation string `json:"operation"`
 	Detail    string `json:"detail"`
+	// At is what noticed it: the kind of the operation, AtWalk or AtEnd. Frame is the function in which a panic began.
+	At    string `json:"at"`
+	Frame string `json:"frame,omitempty"`
 	// Known is the upstream issue that explains it; such findings are counted apart.
 	Known string `json:"known,omitempty"`
-}
-
-// Signature is the same for findings of one cause: no addresses, sizes or positions.
-func (f *Finding) Signature() string {
-	kind, _, _ := strings.Cut(f.Operation, " ")
-	target, _, _ := strings.Cut(f.Target, "@")
-	return strings.Join([]string{f.Property, f.Rule, target, kind}, ".")
 }
 
 func (f *Finding) String() string {

@@ -116,10 +116,10 @@ type Run struct {
 	foreign  uint64
 	// foreignRefused: a foreign operation came to nothing, which the device knows and the allocator does not.
 	foreignRefused bool
-	hooks    []Property // those with Op
-	oom      *allocators.OOMError
-	changed  bool // the operation's device calls changed segments, pages or pending blocks
-	result   Result
+	hooks          []Property // those with Op
+	oom            *allocators.OOMError
+	changed        bool // the operation's device calls changed segments, pages or pending blocks
+	result         Result
 }
 
 // Start makes a run ready before its first operation.
@@ -169,22 +169,14 @@ func Execute(p *Program, t Target, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.all(); err != nil {
+	if err := r.guard(r.all); err != nil {
 		return nil, err
 	}
 	return r.Finish()
 }
 
-// all executes what is left. A panic of the allocator is a finding; one of ours looks the same, and is found the same way.
-func (r *Run) all() (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			if len(r.opts.Properties) == 0 {
-				panic(p)
-			}
-			r.find("no-crash", "panic", fmt.Sprintf("the allocator panicked: %v", p))
-		}
-	}()
+// all executes what is left.
+func (r *Run) all() error {
 	for r.More() {
 		if err := r.Step(); err != nil {
 			return err
@@ -456,19 +448,21 @@ func (r *Run) applyCalls(s *step) {
 const smallPool = 1 << 20
 
 // find notes a finding; the run goes no further, since what follows would be its consequences.
-func (r *Run) find(property, rule, detail string) {
+func (r *Run) find(property, rule, detail string) *Finding {
 	r.stopped = true
 	r.result.Findings = append(r.result.Findings, r.finding(property, rule, detail))
+	return &r.result.Findings[len(r.result.Findings)-1]
 }
 
 func (r *Run) finding(property, rule, detail string) Finding {
-	op := "end of the trace"
+	f := Finding{
+		Property: property, Rule: rule, Target: r.target.Name, Op: r.next, Operation: "end of the trace", Detail: detail, At: AtEnd,
+	}
 	if r.next < len(r.prog.Trace.Ops) {
-		op = r.prog.Trace.Ops[r.next].String()
+		op := &r.prog.Trace.Ops[r.next]
+		f.Operation, f.At = op.String(), op.Kind.String()
 	}
-	return Finding{
-		Property: property, Rule: rule, Target: r.target.Name, Op: r.next, Operation: op, Detail: detail,
-	}
+	return f
 }
 
 // NoFalseOOM is the property that judges refusals.
@@ -492,7 +486,7 @@ func (r *Run) judge() {
 	j.Op = r.next
 	r.result.Judgements = append(r.result.Judgements, j)
 	if j.Verdict == False {
-		f := r.finding(NoFalseOOM, "false", j.Reason)
+		f := r.finding(NoFalseOOM, j.Rule, j.Reason)
 		f.Known = j.Known
 		if j.Known != "" {
 			r.result.Known = append(r.result.Known, f)
@@ -523,7 +517,7 @@ func (r *Run) walk() {
 			continue
 		}
 		if v := p.Walk(&r.state); v != nil {
-			r.find(p.ID, v.Rule, v.Detail)
+			r.find(p.ID, v.Rule, v.Detail).At = AtWalk
 			return
 		}
 	}
@@ -541,7 +535,7 @@ func (r *Run) Finish() (*Result, error) {
 	}
 	r.result.DeviceFree, _ = r.opts.Device.Info()
 	if len(r.opts.Properties) > 0 && !r.stopped {
-		if err := r.freeAll(); err != nil {
+		if err := r.guard(r.freeAll); err != nil {
 			return nil, err
 		}
 	}
@@ -550,6 +544,12 @@ func (r *Run) Finish() (*Result, error) {
 
 // freeAll frees every live block, waits for all work and empties the cache, under the same checks.
 func (r *Run) freeAll() error {
+	if r.next > 0 {
+		// What is wrong now may be gone once everything is freed.
+		if r.walk(); r.stopped {
+			return nil
+		}
+	}
 	r.state.Operation = &trace.Op{Kind: trace.EmptyCache}
 	r.recorder.Reset()
 	for i := range r.slots {

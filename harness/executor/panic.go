@@ -1,0 +1,59 @@
+package executor
+
+import (
+	"fmt"
+	"path"
+	"runtime/debug"
+	"strings"
+)
+
+// guard makes a finding of a panic of the allocator, and a harness fault of one of ours. Without properties nobody looks at
+// findings, so the panic goes on.
+func (r *Run) guard(do func() error) (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if len(r.opts.Properties) == 0 {
+			panic(p)
+		}
+		stack := debug.Stack()
+		frame, ours := panicFrame(string(stack))
+		if ours {
+			err = fmt.Errorf("%w: %s on %s: panic: %v\n%s", ErrHarness, r.prog.Trace.Name, r.target.Name, p, stack)
+			return
+		}
+		r.find("no-crash", "panic", fmt.Sprintf("the allocator panicked: %v", p)).Frame = frame
+	}()
+	return do()
+}
+
+// ourPackages are those whose code runs between an allocator and the recovery from its panic. A panic that begins there is
+// a fault of the harness. Tests of these packages are packages of their own.
+var ourPackages = []string{"harness/executor", "harness/shadow", "harness/trace", "properties"}
+
+const module = "github.com/shatter-gpu/shatter/"
+
+// panicFrame finds the function in which a panic began, from the text of debug.Stack: the first one outside the runtime
+// above it, without its import path and arguments. ours says that it is the harness's own.
+func panicFrame(stack string) (function string, ours bool) {
+	_, rest, ok := strings.Cut(stack, "\npanic(")
+	if !ok {
+		return "", false
+	}
+	for _, line := range strings.Split(rest, "\n")[1:] {
+		if line == "" || line[0] == '\t' || strings.HasPrefix(line, "runtime.") || strings.HasPrefix(line, "panic(") {
+			continue
+		}
+		name := line
+		if i := strings.LastIndexByte(name, '('); i > 0 {
+			name = name[:i]
+		}
+		for _, p := range ourPackages {
+			ours = ours || strings.HasPrefix(name, module+p+".")
+		}
+		return path.Base(name), ours
+	}
+	return "", false
+}
