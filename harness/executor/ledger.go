@@ -68,14 +68,19 @@ func (r *Region) covers(addr device.Addr, size uint64) bool {
 
 func (r *Region) setMapped(addr device.Addr, size uint64, to bool) {
 	first := uint64(addr-r.Addr) / granule
-	for i := first; i < first+size/granule; i++ {
-		for i>>6 >= uint64(len(r.mapped)) {
-			r.mapped = append(r.mapped, 0)
+	last := first + size/granule
+	for last > uint64(len(r.mapped))<<6 {
+		r.mapped = append(r.mapped, 0)
+	}
+	for i := first; i < last; i = (i>>6 + 1) << 6 {
+		mask := ^uint64(0) << (i & 63)
+		if end := (i>>6 + 1) << 6; end > last {
+			mask &= 1<<(last&63) - 1
 		}
 		if to {
-			r.mapped[i>>6] |= 1 << (i & 63)
+			r.mapped[i>>6] |= mask
 		} else {
-			r.mapped[i>>6] &^= 1 << (i & 63)
+			r.mapped[i>>6] &^= mask
 		}
 	}
 }

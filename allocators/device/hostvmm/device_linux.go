@@ -26,7 +26,6 @@ type Device struct {
 	reservations []reservation // by address
 	chunks       map[device.Handle]*chunk
 	handles      device.Handle // the last one given
-	mappings     int
 }
 
 // region is what Malloc gave.
