@@ -17,6 +17,7 @@ import (
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/trace"
+	"github.com/shatter-gpu/shatter/harness/tracefile"
 )
 
 // keyExpect is the header key of a line that says what a run under some settings must come to, in JSON.
@@ -138,7 +139,7 @@ func CompareExpectations(paths []string, judge executor.Judge) (*ExpectReport, e
 	}
 	rep := &ExpectReport{}
 	for _, file := range files {
-		t, err := trace.ReadFile(file)
+		t, err := tracefile.Read(file)
 		if err != nil {
 			return nil, err
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/shatter-gpu/shatter/allocators/catalog"
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
 	"github.com/shatter-gpu/shatter/harness/executor"
-	"github.com/shatter-gpu/shatter/harness/trace"
+	"github.com/shatter-gpu/shatter/harness/tracefile"
 )
 
 // Log is one recorded decision log with what it was recorded under (a line of index.tsv).
@@ -161,7 +161,7 @@ func readPrograms(logs []Log) (map[string]*executor.Program, error) {
 		if programs[l.Trace] != nil {
 			continue
 		}
-		t, err := trace.ReadFile(l.TracePath)
+		t, err := tracefile.Read(l.TracePath)
 		if err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/trace"
+	"github.com/shatter-gpu/shatter/harness/tracefile"
 )
 
 // RecordedReport is what a folder of recorded statistics and OOM messages came to.
@@ -87,7 +88,7 @@ func findTrace(name string, dirs []string) (*trace.Trace, error) {
 		for _, suffix := range []string{"", ".gz", ".zst"} {
 			path := filepath.Join(dir, name+suffix)
 			if _, err := os.Stat(path); err == nil {
-				return trace.ReadFile(path)
+				return tracefile.Read(path)
 			}
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // maxText bounds the text of one trace, 1 GiB: some thirty million operations. A small compressed file can claim to hold
@@ -20,6 +18,21 @@ var (
 	gzipMagic = []byte{0x1f, 0x8b}
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 )
+
+// IsZstd tells whether a file that begins with these bytes is compressed by zstd.
+func IsZstd(head []byte) bool { return bytes.HasPrefix(head, zstdMagic) }
+
+// MaxText bounds the text of one trace, in bytes.
+const MaxText = maxText
+
+// ParseDecompressed parses text that a decompressor gives; format names the compression in errors, such as zstd.
+func ParseDecompressed(name, format string, r io.Reader) (*Trace, error) {
+	text, err := readAll(name, format, r, maxText)
+	if err != nil {
+		return nil, err
+	}
+	return parseText(name, text)
+}
 
 // readText reads all of r, decompressed if its first bytes say so.
 func readText(name string, r io.Reader) ([]byte, error) {
@@ -36,12 +49,8 @@ func readText(name string, r io.Reader) ([]byte, error) {
 		}
 		return readAll(name, "gzip", z, maxText)
 	case bytes.HasPrefix(head, zstdMagic):
-		z, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxText))
-		if err != nil {
-			return nil, compressedError(name, "zstd", 0, err)
-		}
-		defer z.Close()
-		return readAll(name, "zstd", z, maxText)
+		// Package tracefile reads them; it alone brings the library that this takes.
+		return nil, &Error{Name: name, Op: -1, Msg: "the text is compressed by zstd", Hint: "decompress it first: zstd -d"}
 	}
 	return readAll(name, "", buffered, maxText)
 }
@@ -82,7 +91,7 @@ func compressedError(name, format string, n int64, err error) *Error {
 	}
 }
 
-// compress packs text as the ending of a file name asks, and returns it unchanged for any other ending. The same text
+// compress packs text by gzip if the ending of a file name is .gz, and returns it unchanged for others but .zst. The same text
 // gives the same bytes: no time and no name is stored.
 func compress(ext string, text []byte) ([]byte, error) {
 	var packed bytes.Buffer
@@ -91,11 +100,7 @@ func compress(ext string, text []byte) ([]byte, error) {
 	case ".gz":
 		w = gzip.NewWriter(&packed)
 	case ".zst":
-		z, err := zstd.NewWriter(&packed, zstd.WithEncoderConcurrency(1))
-		if err != nil {
-			return nil, err
-		}
-		w = z
+		return nil, errors.New("zstd is read, not written; name the file .gz")
 	default:
 		return text, nil
 	}

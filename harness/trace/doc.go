@@ -1,6 +1,6 @@
 // Package trace is the language of the harness: a trace is a program for an allocator, one operation a line.
 //
-// In go text (plain, gzip or zstd), bytes of any kind, or operations that a program made; out come a Trace, its canonical
+// In go text (plain or gzip), bytes of any kind, or operations that a program made; out come a Trace, its canonical
 // text, its bytes and its hash. The package judges only what can be judged on the text. It must not know what allocators,
 // devices or settings strings do, who made a trace, or what a run of it found.
 //

@@ -9,7 +9,7 @@ import (
 // stdinName is the Name of a trace from standard input.
 const stdinName = "stdin"
 
-// ReadFile reads a trace from a file, plain, gzip or zstd whatever its name; "-" reads standard input. A trace that is
+// ReadFile reads a trace from a file, plain or gzip whatever its name (package tracefile reads zstd too); "-" reads standard input. A trace that is
 // wrong gives an *Error.
 func ReadFile(path string) (*Trace, error) {
 	if path == "-" {
@@ -23,7 +23,7 @@ func ReadFile(path string) (*Trace, error) {
 	return Parse(path, f)
 }
 
-// WriteFile writes the canonical text to a file, compressed if its name ends in .gz or .zst. A trace that is not legal is
+// WriteFile writes the canonical text to a file, compressed if its name ends in .gz. A trace that is not legal is
 // refused. The file appears whole or not at all: it is written under a temporary name in the same folder, synced and
 // renamed. Its permissions are 0644.
 func WriteFile(path string, t *Trace) (err error) {

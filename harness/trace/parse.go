@@ -21,7 +21,7 @@ const maxOpText = 80
 // maxRoom bounds the operations that room is made for before they are seen, 200 MB.
 const maxRoom = 1 << 22
 
-// Parse reads a trace in the text format, plain or compressed with gzip or zstd (told by the first bytes). The name is
+// Parse reads a trace in the text format, plain or compressed with gzip (told by the first bytes). The name is
 // shown in errors. An error is an *Error, except for one that r returned.
 func Parse(name string, r io.Reader) (*Trace, error) {
 	text, err := readText(name, r)

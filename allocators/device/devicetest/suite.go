@@ -199,7 +199,7 @@ func attempt(r Rule, dev device.Device) (o Outcome) {
 	return o
 }
 
-// Table prints rules against devices as Markdown, with the details below it.
+// Table prints rules against devices as Markdown, with what differs or fails below it.
 func Table(names []string, outcomes [][]Outcome) string {
 	var b, notes strings.Builder
 	fmt.Fprintf(&b, "| rule | claim | %s |\n|---|---|%s\n", strings.Join(names, " | "), strings.Repeat("---|", len(names)))
@@ -208,7 +208,7 @@ func Table(names []string, outcomes [][]Outcome) string {
 		for k := range names {
 			o := &outcomes[k][i]
 			fmt.Fprintf(&b, " %s |", o.Word)
-			if o.Detail != "" {
+			if o.Detail != "" && o.Result != NotApplicable {
 				fmt.Fprintf(&notes, "- %s, %s: %s: %s\n", names[k], r.ID, o.Word, o.Detail)
 			}
 		}

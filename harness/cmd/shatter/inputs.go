@@ -19,6 +19,7 @@ import (
 	"github.com/shatter-gpu/shatter/harness/gen"
 	"github.com/shatter-gpu/shatter/harness/measure"
 	"github.com/shatter-gpu/shatter/harness/trace"
+	"github.com/shatter-gpu/shatter/harness/tracefile"
 )
 
 // defaultCapacity is the device of a trace that says nothing: 80 GiB.
@@ -185,7 +186,7 @@ func readTraces(args []string) ([]*trace.Trace, error) {
 			return nil, err
 		}
 		for _, f := range files {
-			t, err := trace.ReadFile(f)
+			t, err := tracefile.Read(f)
 			if err != nil {
 				return nil, err
 			}

@@ -1,0 +1,141 @@
+package shrink
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/shatter-gpu/shatter/harness/trace"
+)
+
+// granule is what capacities are a multiple of: 2 MiB, a small segment or page.
+const granule = 2 << 20
+
+// with is a trace with other operations, ids renumbered in order of allocation.
+func with(t *trace.Trace, ops []trace.Op) *trace.Trace {
+	ids := make(map[uint64]uint64, len(ops)/2)
+	out := slices.Clone(ops)
+	for i := range out {
+		switch op := &out[i]; op.Kind {
+		case trace.Alloc:
+			ids[op.ID] = uint64(len(ids))
+			fallthrough
+		case trace.Free, trace.Record:
+			op.ID = ids[op.ID]
+		}
+	}
+	return &trace.Trace{Name: t.Name, Header: t.Header, Ops: out}
+}
+
+// distinct gives every allocation an id of its own, so that operations can be removed without two allocations becoming one.
+func distinct(ops []trace.Op) []trace.Op {
+	now := make(map[uint64]uint64, len(ops)/2)
+	out := slices.Clone(ops)
+	next := uint64(0)
+	for i := range out {
+		switch op := &out[i]; op.Kind {
+		case trace.Alloc:
+			now[op.ID] = next
+			next++
+			fallthrough
+		case trace.Free, trace.Record:
+			op.ID = now[op.ID]
+		}
+	}
+	return out
+}
+
+// keeping is a trace with some of its operations. Those on ids whose alloc is not kept go too, so it is legal.
+func keeping(t *trace.Trace, keep []bool) *trace.Trace {
+	gone := map[uint64]bool{}
+	ops := make([]trace.Op, 0, len(t.Ops))
+	for i, op := range t.Ops {
+		switch op.Kind {
+		case trace.Alloc:
+			if !keep[i] {
+				gone[op.ID] = true
+			}
+		case trace.Free, trace.Record:
+			if gone[op.ID] {
+				continue
+			}
+		}
+		if keep[i] {
+			ops = append(ops, op)
+		}
+	}
+	return with(t, ops)
+}
+
+// without is a trace without some operations, and those orphaned by that.
+func without(t *trace.Trace, drop ...[]int) *trace.Trace {
+	keep := make([]bool, len(t.Ops))
+	for i := range keep {
+		keep[i] = true
+	}
+	for _, list := range drop {
+		for _, i := range list {
+			keep[i] = false
+		}
+	}
+	return keeping(t, keep)
+}
+
+// changing is a trace in which change was applied to a copy of every operation.
+func changing(t *trace.Trace, change func(i int, op *trace.Op)) *trace.Trace {
+	ops := slices.Clone(t.Ops)
+	for i := range ops {
+		change(i, &ops[i])
+	}
+	return &trace.Trace{Name: t.Name, Header: t.Header, Ops: ops}
+}
+
+// withCapacity is a trace with another capacity, in bytes.
+func withCapacity(t *trace.Trace, bytes uint64) *trace.Trace {
+	out := &trace.Trace{Name: t.Name, Header: t.Header, Ops: t.Ops}
+	out.Set(trace.KeyCapacity, strconv.FormatUint(bytes, 10))
+	return out
+}
+
+// withHeader is a trace with another header.
+func withHeader(t *trace.Trace, header []trace.Field) *trace.Trace {
+	return &trace.Trace{Name: t.Name, Header: header, Ops: t.Ops}
+}
+
+func keepFields(fields []trace.Field, keep func(trace.Field) bool) []trace.Field {
+	var out []trace.Field
+	for _, f := range fields {
+		if keep(f) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// units are what can be removed whole: an allocation with its records and its free, any other operation alone.
+func units(t *trace.Trace) [][]int {
+	var out [][]int
+	at := map[uint64]int{}
+	for i, op := range t.Ops {
+		switch op.Kind {
+		case trace.Free, trace.Record:
+			u := at[op.ID]
+			out[u] = append(out[u], i)
+			continue
+		case trace.Alloc:
+			at[op.ID] = len(out)
+		}
+		out = append(out, []int{i})
+	}
+	return out
+}
+
+// loose are the operations on an allocation that can be removed while it stays: frees and records.
+func loose(t *trace.Trace) [][]int {
+	var out [][]int
+	for i, op := range t.Ops {
+		if op.Kind == trace.Free || op.Kind == trace.Record {
+			out = append(out, []int{i})
+		}
+	}
+	return out
+}
