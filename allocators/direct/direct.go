@@ -112,3 +112,6 @@ func (a *Allocator) Free(addr device.Addr) error {
 
 // Stats returns the live counters.
 func (a *Allocator) Stats() *allocators.Stats { return &a.stats }
+
+// EmptyCache has nothing to return.
+func (a *Allocator) EmptyCache() error { return nil }

@@ -143,7 +143,7 @@ func Start(p *Program, t Target, o Options) (*Run, error) {
 		return nil, fmt.Errorf("%s cannot start: %w", t.Name, err)
 	}
 	r.recordUse, _ = r.alloc.(allocators.StreamRecorder)
-	r.emptier, _ = r.alloc.(allocators.CacheEmptier)
+	r.emptier, r.state.Empties = r.alloc.(allocators.CacheEmptier)
 	r.snap, _ = r.alloc.(allocators.Snapshotter)
 	r.toucher, _ = r.alloc.(allocators.Toucher)
 	r.promiser, _ = r.alloc.(allocators.Promiser)
@@ -153,6 +153,10 @@ func Start(p *Program, t Target, o Options) (*Run, error) {
 		r.previous = *r.stats
 	}
 	r.readPromise()
+	if r.checked { // an arena is bought at once
+		r.ledger.apply(r.recorder.Calls, 0, false)
+		r.recorder.Reset()
+	}
 	r.result.Target = t.Name
 	return r, nil
 }

@@ -60,6 +60,8 @@ type State struct {
 	// PendingDone says that all pending frees are known to have been completed by the operation (it emptied the cache or
 	// gave up after a full flush).
 	PendingDone bool
+	// Empties says that the allocator can empty its cache.
+	Empties bool
 	// Previous are the counters at the last walk.
 	Previous *allocators.Stats
 	// Promise is what the allocator declares.

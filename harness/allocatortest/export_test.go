@@ -1,0 +1,31 @@
+package allocatortest
+
+import (
+	"fmt"
+
+	"github.com/shatter-gpu/shatter/harness/gen"
+)
+
+// FirstReport does what Test does and returns the first report, empty if there is none.
+func FirstReport(factory Factory, opts ...Option) (string, error) {
+	c := configure(opts)
+	s := suite{config: c, factory: factory}
+	for _, w := range gen.Workloads {
+		for i := range c.sequences {
+			tr := s.suitable(gen.Generate(w, gen.Seed(c.seed, w.Name, uint64(i)), gen.Params{Ops: c.ops, Capacity: c.capacity}))
+			tr.Name = fmt.Sprintf("%s-%d", w.Name, i)
+			capacity, _, err := tr.Capacity()
+			if err != nil {
+				return "", err
+			}
+			f, err := s.run(tr, capacity)
+			if err != nil {
+				return "", err
+			}
+			if f != nil {
+				return s.report(tr, f), nil
+			}
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,55 @@
+package allocatortest_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/harness/allocatortest"
+)
+
+// TestPlantedBugIsFoundAndShrunk: the first fit whose holes grow over their neighbours is found by the one call, and cut down to
+// the four operations that it takes: two neighbours freed in order, and an allocation that reaches over a third.
+func TestPlantedBugIsFoundAndShrunk(t *testing.T) {
+	start := time.Now()
+	report, err := allocatortest.FirstReport(func(dev device.Device) (allocators.Allocator, error) {
+		a, err := newFirstFit(dev)
+		if f, ok := a.(*firstFit); ok {
+			f.overlaps = true
+		}
+		return a, err
+	})
+	require.NoError(t, err)
+	t.Logf("%s\nin %s", report, time.Since(start))
+	require.Contains(t, report, "shrunk from ")
+	require.Less(t, time.Since(start), 5*time.Second)
+}
+
+// refuser refuses its third request and serves it when it is repeated: a false refusal, seen without any promise.
+type refuser struct {
+	allocators.Allocator
+	calls int
+}
+
+func (r *refuser) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
+	r.calls++
+	if r.calls == 3 {
+		return allocators.Block{}, fmt.Errorf("not now: %w", device.ErrOutOfMemory)
+	}
+	return r.Allocator.Alloc(n, s)
+}
+
+func TestFalseRefusalWithoutAPromise(t *testing.T) {
+	report, err := allocatortest.FirstReport(func(dev device.Device) (allocators.Allocator, error) {
+		a, err := newFirstFit(dev)
+		return &refuser{Allocator: a}, err
+	})
+	require.NoError(t, err)
+	t.Log(report)
+	require.Contains(t, report, "no-false-oom-when-free-exceeds-request.retry")
+	require.Contains(t, report, "to 3 operations")
+}
