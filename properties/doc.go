@@ -12,6 +12,7 @@ import "github.com/shatter-gpu/shatter/harness/executor"
 // All returns every property, in the order in which they are checked: the first one broken names the finding.
 func All() []executor.Property {
 	return []executor.Property{
-		NoOverlap, ReuseBeforeEvent, Bounds, Tiling, Coalescing, Accounting, DeviceConservation, EverythingReturned,
+		NoOverlap, ReuseBeforeEvent, Bounds, Placement, ServedAsPromised, Tiling, Coalescing, WholePages, Accounting, DeviceCounters,
+		DeviceConservation, FractionLimit, EverythingReturned,
 	}
 }

@@ -73,6 +73,7 @@ func (p *predictor) judge(s *executor.State, _ *allocators.OOMError) executor.Ju
 		return j
 	}
 	if q.Kind == allocators.PromiseNone {
+		j.Demands = p.demands(s, &q)
 		return judgeUnpromised(s, &q, j)
 	}
 	j.Pinned, j.PinnedBy = pins(v, &q.Promise)
@@ -81,6 +82,7 @@ func (p *predictor) judge(s *executor.State, _ *allocators.OOMError) executor.Ju
 	if s.Entered != v {
 		p.load(s.Entered, &q)
 	}
+	j.Demands = p.demands(s, &q)
 	if j.Rule, j.Reason = p.promised(&q, &again); j.Rule != "" {
 		j.Verdict = executor.False
 		return j
@@ -89,8 +91,11 @@ func (p *predictor) judge(s *executor.State, _ *allocators.OOMError) executor.Ju
 		j.Verdict, j.Rule, j.Reason = executor.False, "repeat-bought", again.String()
 		if again.block.size > 0 {
 			j.Rule = "repeat-served"
-			if wasPending(s.Entered, &again.block) {
+			switch {
+			case wasPending(s.Entered, &again.block):
 				j.Rule, j.Known = "repeat-served-by-pending", Known189504
+			case wasOversize(s.Entered, &again.block, &q):
+				j.Rule, j.Known = "repeat-served-by-remainder", Known189504
 			}
 		}
 		return j
@@ -145,6 +150,9 @@ func judgeUnpromised(s *executor.State, q *request, j executor.Judgement) execut
 	case s.DeviceFree >= q.n+slack:
 		j.Verdict, j.Rule = executor.False, "device-has-room"
 		j.Reason = fmt.Sprintf("the device has %d bytes free, 20 MiB more than was asked for", s.DeviceFree)
+	case s.Repetition == executor.RepetitionServed:
+		j.Verdict, j.Rule = executor.False, "repeat-served"
+		j.Reason = "the same request, repeated unchanged, is served"
 	case below(j.Capacity, j.Live, q.n):
 		j.Verdict = executor.Rounding
 	default:
@@ -207,6 +215,18 @@ func wasPending(entered *executor.View, b *candidate) bool {
 	return false
 }
 
+// wasOversize tells whether a block that is free now is what the flush left of a block of an expandable segment that the
+// max_split_size rules kept from the request at entry.
+func wasOversize(entered *executor.View, b *candidate, q *request) bool {
+	for i := range entered.Blocks {
+		e := &entered.Blocks[i]
+		if e.State == allocators.Free && e.Expandable && q.oversize(e.Size) && e.Addr < b.addr+addr(b.size) && b.addr < e.End() {
+			return true
+		}
+	}
+	return false
+}
+
 // pins returns the bytes that nobody uses and a full release would not return, and how many live blocks lie in the segments
 // or pages that hold them. Pending blocks count as free.
 func pins(v *executor.View, promise *allocators.Promise) (bytes uint64, blocks int) {
@@ -238,21 +258,33 @@ func pins(v *executor.View, promise *allocators.Promise) (bytes uint64, blocks i
 func pagePins(g *allocators.SegmentInfo, list []allocators.BlockInfo, page uint64) (bytes uint64, blocks int) {
 	next := uint64(0) // the first page not counted yet
 	var used, held uint64
+	var idleEnd uint64 // behind the last idle block, from the segment's base
+	// waiting live blocks end in the page waitingPage, of which no idle byte was seen yet.
+	waiting, waitingPage := 0, uint64(0)
 	for k := range list {
 		b := &list[k]
-		if b.State != allocators.Live {
-			continue
-		}
-		used += b.Size
-		first, last := uint64(b.Addr-g.Addr)/page, (uint64(b.End()-g.Addr)-1)/page
-		held += (last + 1 - max(first, next)) * page
-		next = last + 1
-		// The block pins something if one of its edge pages is not full of live blocks: with complete coalescing, if the
-		// neighbour on that side is free or pending and shares the page.
-		left := k > 0 && list[k-1].State != allocators.Live && list[k-1].State != allocators.Unmapped && uint64(b.Addr-g.Addr)%page != 0
-		right := k+1 < len(list) && list[k+1].State != allocators.Live && list[k+1].State != allocators.Unmapped && uint64(b.End()-g.Addr)%page != 0
-		if left || right {
-			blocks++
+		begin, end := uint64(b.Addr-g.Addr), uint64(b.End()-g.Addr)
+		switch b.State {
+		case allocators.Unmapped: // whole pages
+		case allocators.Live:
+			used += b.Size
+			first, last := begin/page, (end-1)/page
+			held += (last + 1 - max(first, next)) * page
+			next = last + 1
+			if last != waitingPage {
+				waiting, waitingPage = 0, last
+			}
+			if idleEnd > first*page {
+				blocks++
+			} else {
+				waiting++
+			}
+		default:
+			if begin/page == waitingPage {
+				blocks += waiting
+				waiting = 0
+			}
+			idleEnd = end
 		}
 	}
 	return held - used, blocks

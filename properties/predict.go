@@ -19,7 +19,7 @@ type predictor struct {
 	waited          []candidate // as candidates, after pending frees completed
 	// flushed is the device's free bytes after a full flush, kept the bytes that stay reserved.
 	flushed, kept uint64
-	rooms         [categories]room
+	rooms         []streamRoom // where expandable segments can grow
 	items         []item
 }
 
@@ -57,7 +57,7 @@ func (p *predictor) load(v *executor.View, q *request) {
 	p.view = v
 	p.candidates, p.waited = p.candidates[:0], p.waited[:0]
 	p.found, p.accepted = [2][categories]bool{}, [2][categories]bool{}
-	p.rooms = [categories]room{}
+	p.rooms = p.rooms[:0]
 	p.kept = 0
 	for i := range v.Segments {
 		g := &v.Segments[i]
@@ -197,13 +197,13 @@ func (p *predictor) purchase(q *request, relaxed executor.Relaxation) bool {
 		grain, page = 1, granule
 	}
 	anywhere := false
-	for c := range categories {
-		if !admits(relaxed, c) {
+	for i := range p.rooms {
+		if !admits(relaxed, p.rooms[i].category) {
 			continue
 		}
-		r := &p.rooms[c].by[grain][0]
+		r := &p.rooms[i].by[grain][0]
 		if unbounded {
-			r = &p.rooms[c].by[grain][1]
+			r = &p.rooms[i].by[grain][1]
 		}
 		if !r.found {
 			continue

@@ -12,7 +12,7 @@ var EverythingReturned = executor.Property{
 	Claim:  "After empty_cache every segment holds a live block and every mapped page overlaps one; once all is freed nothing is reserved.",
 	Source: "contracts E1, E3; specification 15.2, 17.5",
 	Walk: func(s *executor.State) *executor.Violation {
-		if s.Operation.Kind != trace.EmptyCache || s.Promise.Kind == allocators.PromiseNone {
+		if s.Operation.Kind != trace.EmptyCache || s.Outcome != executor.OK || s.Promise.Kind == allocators.PromiseNone {
 			return nil
 		}
 		if n := s.Heap.Pending.Count; n > 0 {

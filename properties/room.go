@@ -1,12 +1,34 @@
 package properties
 
-import "github.com/shatter-gpu/shatter/allocators"
+import (
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/device"
+)
 
-// room is where the expandable segments of a category could grow for a request after a full flush: the bytes to map at the
+// room is where the expandable segments of a pool and stream could grow for a request after a full flush: the bytes to map at the
 // lowest place and at the place that needs fewest. by[0] counts whole pages, by[1] granules of 2 MiB; by[.][1] lets the
 // last run of a segment grow past the reservation.
 type room struct {
 	by [2][2]places
+}
+
+// streamRoom is the room of a stream: under relaxed rules each stream may serve, at the lowest place of its own segments.
+type streamRoom struct {
+	category int
+	stream   device.Stream
+	room
+}
+
+// roomOf returns the room that a segment counts for.
+func (p *predictor) roomOf(g *allocators.SegmentInfo, q *request) *room {
+	c := q.category(g)
+	for i := range p.rooms {
+		if r := &p.rooms[i]; r.category == c && r.stream == g.Stream {
+			return &r.room
+		}
+	}
+	p.rooms = append(p.rooms, streamRoom{category: c, stream: g.Stream})
+	return &p.rooms[len(p.rooms)-1].room
 }
 
 type places struct {
@@ -32,7 +54,10 @@ type item struct {
 func (p *predictor) measureRooms(g *allocators.SegmentInfo, list []allocators.BlockInfo, q *request) {
 	page := q.PageSize(g.Small)
 	p.flushSegment(g, list, page)
-	room := &p.rooms[q.category(g)]
+	if len(p.items) == 1 && p.items[0].state == allocators.Unmapped && (len(list) > 1 || list[0].State != allocators.Unmapped) {
+		return // the flush takes its last page, so it is given back (17.5); one with nothing mapped before stays
+	}
+	room := p.roomOf(g, q)
 	for i := range p.items {
 		if p.items[i].state != allocators.Unmapped {
 			continue

@@ -1,6 +1,7 @@
 package properties
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -71,14 +72,15 @@ func FindWitness(p *executor.Program, t executor.Target, newDevice measure.NewDe
 			return nil, err
 		}
 	}
-	if state.View == nil {
+	if state.Entered == nil {
 		return nil, fmt.Errorf("operation %d of %s was not refused on %s", op, p.Trace.Name, t.Name)
 	}
 	if state.Promise.Kind == allocators.PromiseNone {
 		return nil, nil // how it serves is not known
 	}
 	f.request = newRequest(&state)
-	f.view = state.View
+	// At entry, as a replay finds it: what the refusal's flush returned still lies between the live blocks.
+	f.view = state.Entered
 	f.base.load(f.view, &f.request)
 	any := f.smallest(f.everyLive())
 	w := f.smallest(f.pinning())
@@ -107,19 +109,29 @@ func (f *finder) pinning() []bool {
 	out := make([]bool, len(f.view.Blocks))
 	for k := range f.view.Segments {
 		g := &f.view.Segments[k]
-		idle := func(i int) bool {
-			s := f.view.Blocks[i].State
-			return s == allocators.Free || s == allocators.Pending
-		}
+		list := f.view.BlocksOf(k)
+		idle := func(i int) bool { return list[i].State == allocators.Free || list[i].State == allocators.Pending }
 		any := false
-		for i := g.First; i < g.First+g.Count; i++ {
+		for i := range list {
 			any = any || idle(i)
 		}
-		for i := g.First; i < g.First+g.Count; i++ {
-			if !any || f.view.Blocks[i].State != allocators.Live {
+		for i := range list {
+			if !any || list[i].State != allocators.Live {
 				continue
 			}
-			out[i] = !g.Expandable || i > g.First && idle(i-1) || i+1 < g.First+g.Count && idle(i+1)
+			if !g.Expandable {
+				out[g.First+i] = true
+				continue
+			}
+			// Look through the pages that the block lies in, to the left and to the right of it.
+			page := addr(f.request.PageSize(g.Small))
+			from, to := (list[i].Addr-g.Addr)/page*page, ((list[i].End()-g.Addr)+page-1)/page*page
+			for j := i - 1; j >= 0 && list[j].End()-g.Addr > from && !out[g.First+i]; j-- {
+				out[g.First+i] = idle(j)
+			}
+			for j := i + 1; j < len(list) && list[j].Addr-g.Addr < to && !out[g.First+i]; j++ {
+				out[g.First+i] = idle(j)
+			}
 		}
 	}
 	return out
@@ -141,29 +153,33 @@ type finder struct {
 
 // smallest tries, by rising size: blocks that lie in one row in a segment of the request's pool and stream, and blocks whose
 // absence empties enough segments or pages to buy what is needed. In expandable segments a purchase can need less than
-// whole pages, so sets of one and two are tried one by one there.
+// whole pages, so smaller sets are tried one by one there, as far as that goes.
 func (f *finder) smallest(eligible []bool) *Witness {
 	f.eligible, f.pins = eligible, nil
 	row := f.row()
-	if f.request.Kind == allocators.PromiseX {
-		limit := len(row)
-		if limit == 0 {
-			limit = 3
-		}
-		if set := f.exhaustive(min(limit-1, 2)); set != nil {
-			return f.witness(set, true)
-		}
-	}
 	emptied, exact := f.emptied()
-	switch {
-	case row == nil && emptied == nil:
-		return nil
-	case emptied == nil || row != nil && len(row) <= len(emptied):
-		return f.witness(row, exact || len(row) <= 2)
-	default:
-		f.alternatives(len(emptied))
-		return f.witness(emptied, exact)
+	set := emptied
+	if emptied == nil || row != nil && len(row) <= len(emptied) {
+		set, exact = row, exact || len(row) <= 2
 	}
+	if f.request.Kind == allocators.PromiseX {
+		smaller := 2
+		if set != nil {
+			smaller = len(set) - 1
+		}
+		found, tried := f.exhaustive(smaller)
+		if found != nil {
+			return f.witness(found, true)
+		}
+		exact = len(set) <= tried+1
+	}
+	if set == nil {
+		return nil
+	}
+	if len(row) != len(set) {
+		f.alternatives(len(set))
+	}
+	return f.witness(set, exact)
 }
 
 func (f *finder) witness(set []int, exact bool) *Witness {
@@ -276,7 +292,7 @@ func (f *finder) row() []int {
 	return best
 }
 
-// servesWithout predicts whether the request is served once the blocks are freed.
+// servesWithout predicts whether the request is served once the blocks are freed and no work is outstanding.
 func (f *finder) servesWithout(set []int) bool {
 	v := executor.View{Snapshot: allocators.Snapshot{Segments: slices.Clone(f.view.Segments)}}
 	for k := range v.Segments {
@@ -284,7 +300,7 @@ func (f *finder) servesWithout(set []int) bool {
 		first := len(v.Blocks)
 		for i := g.First; i < g.First+g.Count; i++ {
 			b := f.view.Blocks[i]
-			if slices.Contains(set, i) {
+			if b.State == allocators.Pending || slices.Contains(set, i) {
 				b.State = allocators.Free
 			}
 			if n := len(v.Blocks); n > first && b.State == allocators.Free && v.Blocks[n-1].State == allocators.Free {
@@ -300,31 +316,41 @@ func (f *finder) servesWithout(set []int) bool {
 	return p.lookup(&f.request) != nil || p.purchase(&f.request, 0)
 }
 
-// exhaustive tries all sets of up to size blocks, the last ones of a segment first, within a bound on the work.
-func (f *finder) exhaustive(size int) []int {
+// maxSets bounds the sets of one size that are tried one by one.
+const maxSets = 8192
+
+// exhaustive tries all sets of up to most blocks, smallest first, as long as there are not too many; up to sets of tried blocks
+// it tried them all.
+func (f *finder) exhaustive(most int) (set []int, tried int) {
 	var live []int
 	for i := range f.view.Blocks {
 		if f.eligible[i] {
 			live = append(live, i)
 		}
 	}
-	if size >= 1 && len(live) <= 4096 {
-		for _, i := range live {
-			if set := []int{i}; f.servesWithout(set) {
-				return set
+	errFound := errors.New("found")
+	for sets := 1; tried < most; tried++ {
+		k := tried + 1
+		if k > len(live) {
+			return nil, most
+		}
+		if sets = sets * (len(live) - k + 1) / k; sets > maxSets { // n over k
+			break
+		}
+		pick := make([]int, k)
+		if combinations(len(live), k, sets, func(places []int) error {
+			for i, p := range places {
+				pick[i] = live[p]
 			}
+			if f.servesWithout(pick) {
+				return errFound
+			}
+			return nil
+		}) != nil {
+			return pick, tried
 		}
 	}
-	if size >= 2 && len(live) <= 128 {
-		for k, i := range live {
-			for _, j := range live[k+1:] {
-				if set := []int{i, j}; f.servesWithout(set) {
-					return set
-				}
-			}
-		}
-	}
-	return nil
+	return nil, tried
 }
 
 // alternatives collects the blocks that alone keep a segment or pages with free bytes in them, if any n of them return enough.
@@ -428,7 +454,8 @@ func (f *finder) replay(ids []uint64) (bool, error) {
 	for _, id := range ids {
 		t.Ops = append(t.Ops, trace.Op{Kind: trace.Free, ID: id})
 	}
-	t.Ops = append(t.Ops, src.Ops[f.op])
+	// Other streams may still use them, and what was predicted is their absence.
+	t.Ops = append(t.Ops, trace.Op{Kind: trace.Sync, Stream: trace.AllStreams}, src.Ops[f.op])
 	dev, err := f.newDevice(f.capacity)
 	if err != nil {
 		return false, err

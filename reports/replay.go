@@ -132,6 +132,9 @@ func (r *ReplayReport) WriteText(w io.Writer, first bool) error {
 		p.line("  FINDING %s", f.Signature)
 		p.line("    %s", f.String())
 		p.line("    %s", f.Replay)
+		if f.Shrink != "" {
+			p.line("    %s", f.Shrink)
+		}
 	}
 	for _, k := range r.Known {
 		p.line("  known issue %s: %d refusals (%s)", k.ID, k.Count, k.Summary)

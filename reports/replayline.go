@@ -11,9 +11,25 @@ import (
 	"github.com/shatter-gpu/shatter/harness/stats"
 )
 
-// Replay is the command line that runs a trace on an allocator again.
-func Replay(trace, allocator string, capacity uint64) string {
-	return fmt.Sprintf("shatter replay --alloc %s --capacity %d %s", quote(allocator), capacity, quote(trace))
+// Replay is the command line that runs a trace on an allocator again, with further flags if it needs any.
+func Replay(trace, allocator string, capacity uint64, flags ...string) string {
+	return command("replay", trace, allocator, capacity, flags)
+}
+
+// Shrink is the command line that minimises a trace with a finding; empty if the finding took several runs.
+func Shrink(f *executor.Finding, trace, allocator string, capacity uint64, flags ...string) string {
+	if f.At == executor.AtRuns {
+		return ""
+	}
+	return command("shrink", trace, allocator, capacity, flags)
+}
+
+func command(verb, trace, allocator string, capacity uint64, flags []string) string {
+	line := fmt.Sprintf("shatter %s --alloc %s --capacity %d", verb, quote(allocator), capacity)
+	for _, f := range flags {
+		line += " " + quote(f)
+	}
+	return line + " " + quote(trace)
 }
 
 // quote puts a word in single quotes if a shell would not take it as it is.

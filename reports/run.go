@@ -22,6 +22,8 @@ type Run struct {
 	Generators int    `json:"generators"`
 	Device     string `json:"device"` // as given; the capacity is each trace's own unless given
 	Shard      string `json:"shard,omitempty"`
+	// ReplayFlags are the flags that replay lines carry beside allocator and capacity.
+	ReplayFlags []string `json:"replay_flags,omitempty"`
 	// Allocators are the targets, in the order of all lists below.
 	Allocators []string `json:"allocators"`
 	Properties []string `json:"properties"`
@@ -29,6 +31,10 @@ type Run struct {
 	Sequences   int  `json:"sequences"`
 	Operations  int  `json:"operations"`
 	Interrupted bool `json:"interrupted"`
+	// VerifiedBytes is how many bytes of blocks were compared with what had been written; Faults how many device calls failed
+	// as planned.
+	VerifiedBytes uint64 `json:"verified_bytes,omitempty"`
+	Faults        int    `json:"faults,omitempty"`
 
 	Findings []Finding `json:"findings"`
 	Known    []Known   `json:"known"`
@@ -55,8 +61,11 @@ type Finding struct {
 	Trace     string `json:"trace"`
 	Capacity  uint64 `json:"capacity"`
 	Replay    string `json:"replay"`
-	// Count is how many findings had this signature; the first is shown.
-	Count int `json:"count"`
+	Shrink    string `json:"shrink,omitempty"` // empty if the finding took several runs: those are not shrunk
+	// Count is how many findings had this signature; the one with the smallest trace is shown. First is the trace that showed
+	// it first.
+	Count int    `json:"count"`
+	First string `json:"first,omitempty"`
 }
 
 // Known counts the findings that a known upstream issue explains.
@@ -162,6 +171,7 @@ type Builder struct {
 	Run    Run
 	start  time.Time
 	issues map[string]Known
+	found  campaign.Findings
 	byName map[string]*Workload
 }
 
@@ -203,6 +213,8 @@ func (b *Builder) Add(s *campaign.Sequence, kind gen.Kind) {
 	for i := range s.Runs {
 		r := &s.Runs[i]
 		b.Run.Operations += r.Result.Ops
+		b.Run.VerifiedBytes += r.Result.Verified
+		b.Run.Faults += r.Result.Faults
 		b.addRefusals(&b.Run.Refusals[i], s, r)
 		b.addFindings(s, r)
 		w.Targets[i].add(s, r)
@@ -221,7 +233,7 @@ func (b *Builder) addRefusals(f *Refusals, s *campaign.Sequence, r *campaign.Run
 		if !slices.ContainsFunc(b.Run.Examples, func(e Example) bool { return e.Verdict == name && e.Known == j.Known }) {
 			e := Example{
 				Verdict: name, Allocator: r.Allocator, Trace: s.Trace.Name, Capacity: s.Capacity, Op: j.Op, Request: j.Request,
-				Free: j.Free(), Known: j.Known, Replay: Replay(s.Trace.Name, r.Allocator, s.Capacity),
+				Free: j.Free(), Known: j.Known, Replay: Replay(s.Trace.Name, r.Allocator, s.Capacity, b.Run.ReplayFlags...),
 			}
 			if len(j.Relaxed) > 0 {
 				e.Relaxed = j.Relaxed[0].String()
@@ -243,22 +255,24 @@ func add(list *[]Count, name string, n int) {
 
 func (b *Builder) addFindings(s *campaign.Sequence, r *campaign.Run) {
 	for _, f := range r.Result.Findings {
-		sig := f.Signature()
-		if i := slices.IndexFunc(b.Run.Findings, func(g Finding) bool { return g.Signature == sig }); i >= 0 {
-			b.Run.Findings[i].Count++
-			continue
+		i, smallest := b.found.Add(f, s.Trace, r.Allocator, s.Capacity)
+		if i == len(b.Run.Findings) {
+			b.Run.Findings = append(b.Run.Findings, Finding{First: s.Trace.Name})
 		}
-		b.Run.Findings = append(b.Run.Findings, Finding{
-			Finding: f, Signature: sig, Trace: s.Trace.Name, Capacity: s.Capacity, Count: 1,
-			Replay: Replay(s.Trace.Name, r.Allocator, s.Capacity),
-		})
+		g := &b.Run.Findings[i]
+		g.Count++
+		if smallest {
+			g.Finding, g.Signature, g.Trace, g.Capacity = f, f.Signature(), s.Trace.Name, s.Capacity
+			g.Replay = Replay(s.Trace.Name, r.Allocator, s.Capacity, b.Run.ReplayFlags...)
+			g.Shrink = Shrink(&f, s.Trace.Name, r.Allocator, s.Capacity, b.Run.ReplayFlags...)
+		}
 	}
 	counted := map[string]bool{}
 	for _, f := range r.Result.Known {
 		i := slices.IndexFunc(b.Run.Known, func(k Known) bool { return k.ID == f.Known })
 		if i < 0 {
 			k := b.issues[f.Known]
-			k.ID, k.Replay = f.Known, Replay(s.Trace.Name, r.Allocator, s.Capacity)
+			k.ID, k.Replay = f.Known, Replay(s.Trace.Name, r.Allocator, s.Capacity, b.Run.ReplayFlags...)
 			b.Run.Known = append(b.Run.Known, k)
 			i = len(b.Run.Known) - 1
 		}
@@ -300,7 +314,7 @@ func (t *WorkloadTarget) add(s *campaign.Sequence, r *campaign.Run) {
 func (b *Builder) Finish(interrupted bool, workers int, now time.Time) (*Run, error) {
 	r := &b.Run
 	r.Interrupted = interrupted
-	for _, w := range gen.Workloads {
+	for _, w := range gen.All() {
 		done := b.byName[w.Name]
 		if done == nil {
 			continue

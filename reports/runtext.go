@@ -56,6 +56,12 @@ func (r *Run) headline() string {
 }
 
 func (p *printer) findings(r *Run) {
+	if r.VerifiedBytes > 0 {
+		p.line("%s of blocks compared on %s with what had been written into them", Size(r.VerifiedBytes), r.Device)
+	}
+	if r.Faults > 0 {
+		p.line("%s device calls failed as planned, and every one was recovered from unless found below", thousands(r.Faults))
+	}
 	if len(r.Findings) == 0 {
 		p.line("no findings: all %d properties held", len(r.Properties))
 	}
@@ -65,6 +71,9 @@ func (p *printer) findings(r *Run) {
 		p.line("FINDING %s (%d times)", f.Signature, f.Count)
 		p.line("  %s", f.String())
 		p.line("  %s", f.Replay)
+		if f.Shrink != "" {
+			p.line("  %s", f.Shrink)
+		}
 	}
 	for _, k := range r.Known {
 		p.line("known issue %s: %d refusals in %d runs (%s)", k.ID, k.Count, k.Sequences, k.Summary)

@@ -36,6 +36,11 @@ type Allocator struct {
 	touched []*block
 	scratch []*block // free blocks of a set, in order
 	paged   []*block // expandable blocks to be unmapped
+	// restored is the block that RestoreBlock made last.
+	restored *block
+	// What the device failed to take back: chunks that are not mapped, and events.
+	owed       []device.Handle
+	owedEvents []device.Event
 }
 
 var errTooLarge = fmt.Errorf("a request must be at most 2^60 bytes: %w", device.ErrInvalid)
@@ -83,7 +88,7 @@ func (a *Allocator) SetFraction(f float64) error {
 	if !(f >= 0 && f <= 1) {
 		return fmt.Errorf("a memory fraction lies between 0 and 1, not %v: %w", f, device.ErrInvalid)
 	}
-	a.hasLimit, a.fraction = true, f
+	a.hasLimit, a.fraction = !(a.set.Rules.fullIsUnlimited && f == 1), f
 	a.limit = a.limitAt(a.capacity)
 	return nil
 }
@@ -105,9 +110,14 @@ func (a *Allocator) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
 			return allocators.Block{}, err
 		}
 	}
+	if len(a.owed)+len(a.owedEvents) > 0 {
+		if err := a.releaseOwed(); err != nil {
+			return allocators.Block{}, err
+		}
+	}
 	size := a.set.Round(n)
 	p := &a.large
-	if size <= smallLimit {
+	if size <= smallLimit && !a.set.Rules.OnePool {
 		p = &a.small
 	}
 	set := p.at(s)
@@ -184,6 +194,10 @@ func effective(b *block) uint64 {
 
 // purchase gets memory from the device: ladder steps 5 to 8. A nil block without an error means that there is none.
 func (a *Allocator) purchase(p *pool, set *streamSet, size uint64) (*block, error) {
+	if buy := a.set.Rules.SegmentSize(size); a.set.RefuseAtLimit && a.hasLimit && a.reserved+buy > a.limit {
+		a.senseLimit(a.reserved + buy)
+		return nil, nil
+	}
 	if a.collects() {
 		if err := a.collectGarbage(); err != nil {
 			return nil, err
@@ -286,7 +300,7 @@ func (a *Allocator) handOut(b *block, size, n uint64) {
 	rest := b.size - size
 	wasSplit := b.split()
 	var cut bool
-	if small || a.set.Expandable {
+	if small || a.set.Expandable || a.set.Rules.OnePool {
 		cut = rest >= minBlock
 	} else {
 		cut = size < a.set.MaxSplitSize && rest > smallLimit

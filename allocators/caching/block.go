@@ -87,7 +87,7 @@ type spares struct {
 
 func (s *spares) block() *block {
 	if len(s.blocks) == 0 {
-		slab := make([]block, 64)
+		slab := make([]block, 16)
 		for i := range slab {
 			s.blocks = append(s.blocks, &slab[i])
 		}

@@ -84,8 +84,9 @@ func (a *Allocator) reserve(p *pool, set *streamSet, size uint64) (*block, error
 	return b, nil
 }
 
-// mapPages maps the first size bytes of an unmapped block, in whole pages: all of them or none. The block becomes free,
-// coalesced and in the free set; what stays unmapped is a block of its own behind it.
+// mapPages maps the first size bytes of an unmapped block, in whole pages: all of them or none. False without an error means
+// that the device has not the memory. What was done before a failure is undone
+// (https://github.com/pytorch/pytorch/issues/188008 is about a version that did not).
 func (a *Allocator) mapPages(b *block, size uint64) (bool, error) {
 	g := b.seg
 	first := uint64(b.addr-g.addr) / g.page
@@ -97,13 +98,8 @@ func (a *Allocator) mapPages(b *block, size uint64) (bool, error) {
 	for i := range chunks {
 		h, err := a.dev.Create(g.page)
 		if err != nil {
-			for _, h := range chunks[:i] {
-				if err := a.dev.Release(h); err != nil {
-					return false, err
-				}
-			}
-			if !errors.Is(err, device.ErrOutOfMemory) {
-				return false, err
+			if undone := a.releaseChunks(chunks[:i]); undone != nil || !errors.Is(err, device.ErrOutOfMemory) {
+				return false, errors.Join(err, undone)
 			}
 			a.senseDevice(count * g.page)
 			return false, nil
@@ -112,11 +108,73 @@ func (a *Allocator) mapPages(b *block, size uint64) (bool, error) {
 	}
 	for i, h := range chunks {
 		if err := a.dev.Map(b.addr+device.Addr(uint64(i)*g.page), g.page, h); err != nil {
-			return false, err
+			if undone := a.undoMap(b, chunks, i); undone != nil || !errors.Is(err, device.ErrOutOfMemory) {
+				return false, errors.Join(err, undone)
+			}
+			return false, nil
 		}
 	}
+	a.becomeMapped(b, count*g.page)
+	return true, nil
+}
+
+// undoMap takes back the first n pages of an unmapped block and all chunks. Pages that the device fails to unmap stay, as
+// free memory.
+func (a *Allocator) undoMap(b *block, chunks []device.Handle, n int) error {
+	page := b.seg.page
+	var failure error
+	for ; n > 0; n-- {
+		if failure = a.dev.Unmap(b.addr+device.Addr(uint64(n-1)*page), page); failure != nil {
+			break
+		}
+	}
+	failure = errors.Join(failure, a.releaseChunks(chunks[n:]))
+	if n > 0 {
+		a.becomeMapped(b, uint64(n)*page)
+	}
+	return failure
+}
+
+// releaseChunks gives back chunks that are not mapped.
+func (a *Allocator) releaseChunks(chunks []device.Handle) (failure error) {
+	for i := range chunks {
+		failure = errors.Join(failure, a.release(&chunks[i]))
+	}
+	return failure
+}
+
+// release gives back a chunk that is not mapped. If the device fails, the chunk is owed to it.
+func (a *Allocator) release(h *device.Handle) error {
+	err := a.dev.Release(*h)
+	if err != nil {
+		a.owed = append(a.owed, *h)
+	}
+	*h = 0
+	return err
+}
+
+// releaseOwed gives back the chunks and events that the device failed to take before.
+func (a *Allocator) releaseOwed() error {
+	for len(a.owed) > 0 {
+		if err := a.dev.Release(a.owed[len(a.owed)-1]); err != nil {
+			return err
+		}
+		a.owed = a.owed[:len(a.owed)-1]
+	}
+	for len(a.owedEvents) > 0 {
+		if err := a.dev.Destroy(a.owedEvents[len(a.owedEvents)-1]); err != nil {
+			return err
+		}
+		a.owedEvents = a.owedEvents[:len(a.owedEvents)-1]
+	}
+	return nil
+}
+
+// becomeMapped notes that the first bytes of an unmapped block, whole pages, are mapped. The block becomes free, coalesced
+// and in the free set; what stays unmapped is a block of its own behind it.
+func (a *Allocator) becomeMapped(b *block, bytes uint64) {
+	g := b.seg
 	set := g.stream
-	bytes := count * g.page
 	if bytes < b.size {
 		rest := a.spares.block()
 		rest.addr, rest.size, rest.seg = b.addr+device.Addr(bytes), b.size-bytes, g
@@ -138,7 +196,6 @@ func (a *Allocator) mapPages(b *block, size uint64) (bool, error) {
 	a.reserved += bytes
 	a.stats.ReservedBytes.Add(g.pool.small, bytes)
 	a.stats.NumDeviceAlloc++
-	return true, nil
 }
 
 // coalesceMapped joins a free block of an expandable segment with its free neighbours.
@@ -154,6 +211,7 @@ func (a *Allocator) coalesceMapped(b *block) {
 }
 
 // unmap returns the whole pages inside a free block (section 17.5). A segment without a mapped block left is given back.
+// If the device fails, the pages before the failure are returned and the others stay.
 func (a *Allocator) unmap(b *block) error {
 	g := b.seg
 	set := g.stream
@@ -166,14 +224,19 @@ func (a *Allocator) unmap(b *block) error {
 	if err := a.dev.Sync(set.stream); err != nil {
 		return err
 	}
+	var failure error
 	for i := first; i < last; i++ {
-		if err := a.dev.Unmap(g.addr+device.Addr(i*g.page), g.page); err != nil {
-			return err
+		if failure = a.dev.Unmap(g.addr+device.Addr(i*g.page), g.page); failure != nil {
+			last = i
+			break
 		}
-		if err := a.dev.Release(g.chunks[i]); err != nil {
-			return err
+		if failure = a.release(&g.chunks[i]); failure != nil {
+			last = i + 1
+			break
 		}
-		g.chunks[i] = 0
+	}
+	if last == first {
+		return failure
 	}
 	set.free.remove(b)
 	bytes := (last - first) * g.page
@@ -202,13 +265,13 @@ func (a *Allocator) unmap(b *block) error {
 	a.stats.ReservedBytes.Sub(g.pool.small, bytes)
 	a.stats.NumDeviceFree++
 	if !b.split() {
-		set.removeUnmapped(b)
 		if err := a.dev.Unreserve(g.addr, g.size); err != nil {
-			return err
+			return errors.Join(failure, err) // the address space stays, to be used again
 		}
+		set.removeUnmapped(b)
 		a.dropSegment(g)
 	}
-	return nil
+	return failure
 }
 
 // keepPart makes the part of a page that stays mapped, before or behind an unmapped range, a free block of its own.

@@ -47,6 +47,12 @@ func (a *Allocator) Free(addr device.Addr) error {
 		return fmt.Errorf("free of %#x: %w", uint64(addr), allocators.ErrInvalidPointer)
 	}
 	a.touched = a.touched[:0]
+	if len(b.uses) > 0 {
+		if err := a.recordUses(b); err != nil {
+			a.table.insert(b) // it was not freed
+			return err
+		}
+	}
 	small := b.seg.pool.small
 	b.allocated = false
 	a.stats.Allocation.Sub(small, 1)
@@ -54,13 +60,31 @@ func (a *Allocator) Free(addr device.Addr) error {
 	if b.size >= a.set.MaxSplitSize {
 		a.stats.OversizeAllocations.Sub(1)
 	}
-	if len(b.uses) == 0 {
+	if b.events == 0 {
 		a.completeFree(b)
 		return nil
 	}
-	for _, s := range b.uses {
+	b.uses = b.uses[:0]
+	a.touched = append(a.touched, b)
+	return nil
+}
+
+// recordUses puts an event on each stream that uses the block: on all or, if the device fails, on none.
+func (a *Allocator) recordUses(b *block) error {
+	for i, s := range b.uses {
 		e, err := a.dev.Record(s)
 		if err != nil {
+			for _, s := range b.uses[:i] {
+				q := a.queue(s)
+				last := len(q.items) - 1
+				if e := q.items[last].event; a.dev.Destroy(e) != nil {
+					a.owedEvents = append(a.owedEvents, e)
+				}
+				q.items[last] = pendingUse{}
+				q.items = q.items[:last]
+				b.events--
+				a.outstanding--
+			}
 			return err
 		}
 		q := a.queue(s)
@@ -68,8 +92,6 @@ func (a *Allocator) Free(addr device.Addr) error {
 		b.events++
 		a.outstanding++
 	}
-	b.uses = b.uses[:0]
-	a.touched = append(a.touched, b)
 	return nil
 }
 
@@ -119,9 +141,12 @@ func (a *Allocator) waitForEvents() error {
 	return nil
 }
 
-// pop takes the first event, which is done, off its queue.
+// pop takes the first event, which is done, off its queue. If the device fails to destroy it, it stays there.
 func (a *Allocator) pop(q *eventQueue) error {
 	u := q.items[q.head]
+	if err := a.dev.Destroy(u.event); err != nil {
+		return err
+	}
 	q.items[q.head] = pendingUse{}
 	q.head++
 	switch {
@@ -138,7 +163,7 @@ func (a *Allocator) pop(q *eventQueue) error {
 	if u.block.events == 0 {
 		a.completeFree(u.block)
 	}
-	return a.dev.Destroy(u.event)
+	return nil
 }
 
 // completeFree makes a block free and coalesces it (section 14.4). No memory goes back to the device here.

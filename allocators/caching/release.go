@@ -8,12 +8,13 @@ func (a *Allocator) gcLimit(limit uint64) uint64 {
 	return uint64(a.set.GCThreshold * float64(limit))
 }
 
-// releaseSegment returns a classic segment that is one free block, taken out of the free set already.
+// releaseSegment returns a classic segment that is one free block of a free set. If the device fails, the block stays in it.
 func (a *Allocator) releaseSegment(b *block) error {
 	g := b.seg
 	if err := a.dev.Free(g.addr); err != nil {
 		return err
 	}
+	g.stream.free.remove(b)
 	a.reserved -= g.size
 	a.stats.NumDeviceFree++
 	a.stats.Segment.Sub(g.pool.small, 1)
@@ -32,7 +33,6 @@ func (a *Allocator) releaseOversize(set *streamSet, size uint64) (bool, error) {
 	need := max(size, a.set.MaxSplitSize)
 	for b := set.free.lowerBound(need); b != nil && !b.expandable(); b = set.free.next(b) {
 		if !b.split() {
-			set.free.remove(b)
 			return true, a.releaseSegment(b)
 		}
 	}
@@ -41,7 +41,6 @@ func (a *Allocator) releaseOversize(set *streamSet, size uint64) (bool, error) {
 		before := set.free.previous(b)
 		if !b.expandable() && !b.split() {
 			released += b.size
-			set.free.remove(b)
 			if err := a.releaseSegment(b); err != nil {
 				return false, err
 			}
@@ -55,6 +54,9 @@ func (a *Allocator) releaseOversize(set *streamSet, size uint64) (bool, error) {
 func (a *Allocator) releaseAll() error {
 	a.stats.NumSyncAllStreams++
 	if err := a.waitForEvents(); err != nil {
+		return err
+	}
+	if err := a.releaseOwed(); err != nil {
 		return err
 	}
 	if err := a.releasePool(&a.large); err != nil {
@@ -79,7 +81,6 @@ func (a *Allocator) releasePool(p *pool) error {
 			if b.expandable() {
 				a.paged = append(a.paged, b)
 			} else if !b.split() {
-				set.free.remove(b)
 				if err := a.releaseSegment(b); err != nil {
 					return err
 				}
@@ -124,7 +125,6 @@ func (a *Allocator) collectGarbage() error {
 			reclaimed += b.size
 			ages -= age
 			count--
-			b.seg.stream.free.remove(b)
 			return a.releaseSegment(b)
 		})
 		if err != nil {

@@ -36,7 +36,9 @@ func bucket(n uint64) int {
 // SegmentSize is what a rounded size buys from the device (section 8).
 func (r *Rules) SegmentSize(rounded uint64) uint64 {
 	switch {
-	case rounded <= smallLimit:
+	case r.ExactPurchase:
+		return (rounded + largeRounding - 1) &^ (largeRounding - 1)
+	case rounded <= smallLimit && !r.OnePool:
 		return smallSegment
 	case rounded < minOwnSegment:
 		return r.LargeSegment
@@ -47,7 +49,7 @@ func (r *Rules) SegmentSize(rounded uint64) uint64 {
 
 // PageSize is the physical chunk of an expandable segment (section 17.1).
 func (r *Rules) PageSize(small bool) uint64 {
-	if small {
+	if small || r.ExactPurchase {
 		return smallSegment
 	}
 	return r.LargeSegment

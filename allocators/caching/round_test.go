@@ -95,5 +95,5 @@ func TestRules(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, rules26, r)
 	_, err = RulesFor("2.7")
-	require.EqualError(t, err, "x_rules:2.7: the only rules there are now are 2.6")
+	require.EqualError(t, err, "x_rules:2.7: there are rules of PyTorch 2.6, 2.9, 2.11, 2.13")
 }

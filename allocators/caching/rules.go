@@ -1,27 +1,84 @@
 package caching
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
-// Rules is what differs between PyTorch versions; all else has not changed since 2.6 (section 24).
+// Rules is what differs between PyTorch versions; all else has not changed since 2.6 (specification, section 24, and section 8 of
+// that of the settings string).
 type Rules struct {
 	// Version is PyTorch's, "2.6".
 	Version string
+	// Verified says that recorded decisions of that version were reproduced; the others follow the specification only.
+	Verified bool
 	// LargeSegment in bytes is what requests over 1 MiB and under 10 MiB buy, the page of large expandable segments, and the
-	// default of max_non_split_rounding_mb.
+	// default of max_non_split_rounding_mb. Setting large_segment_size_mb changes it.
 	LargeSegment uint64
 	// MinLimitMB is the smallest value of max_split_size_mb and max_non_split_rounding_mb.
 	MinLimitMB uint64
 	// GreaterFillsLast: the entry `>` of a roundup_power2_divisions list also overwrites the bucket of the last key.
 	GreaterFillsLast bool
+	// OnePool and ExactPurchase switch rules off that all versions have, to see what they cost: requests of all sizes come from
+	// one pool, which splits as the small one does; a purchase is no larger than the request, in whole pages of 2 MiB.
+	OnePool, ExactPurchase bool
+	// Variable is the environment variable that the version's documentation names.
+	Variable string
+
+	// generic: the device-generic parser, which drops all white space and takes 64-bit integers.
+	generic bool
+	// fullIsUnlimited: a memory fraction of 1 sets no limit.
+	fullIsUnlimited bool
+	// resetsNonSplit: every parse sets max_non_split_rounding_mb back.
+	resetsNonSplit bool
+	// minor is the version's second number: settings came with one.
+	minor int
 }
 
 // rules26 are the rules of PyTorch 2.6, the ones that recorded decisions verify.
-var rules26 = Rules{Version: "2.6", LargeSegment: 20 << 20, MinLimitMB: 21, GreaterFillsLast: true}
+var rules26 = Rules{
+	Version: "2.6", minor: 6, Verified: true, LargeSegment: 20 << 20, MinLimitMB: 21, GreaterFillsLast: true, Variable: "PYTORCH_CUDA_ALLOC_CONF",
+}
 
-// RulesFor returns the rules of a PyTorch version.
-func RulesFor(version string) (Rules, error) {
-	if version == rules26.Version {
-		return rules26, nil
+// ruleSets are all rules there are, oldest first. The sets of 2.9 to 2.13 were not held against recorded decisions.
+var ruleSets = []Rules{
+	rules26,
+	{
+		Version: "2.9", minor: 9, LargeSegment: 20 << 20, MinLimitMB: 20, GreaterFillsLast: true, Variable: "PYTORCH_ALLOC_CONF", generic: true,
+	},
+	{
+		Version: "2.11", minor: 11, LargeSegment: 20 << 20, MinLimitMB: 20, Variable: "PYTORCH_ALLOC_CONF", generic: true,
+		fullIsUnlimited: true, resetsNonSplit: true,
+	},
+	{
+		Version: "2.13", minor: 13, LargeSegment: 20 << 20, MinLimitMB: 20, Variable: "PYTORCH_ALLOC_CONF", generic: true,
+		fullIsUnlimited: true, resetsNonSplit: true,
+	},
+}
+
+// RuleVersions are the PyTorch versions that RulesFor knows, oldest first.
+func RuleVersions() []string {
+	var out []string
+	for i := range ruleSets {
+		out = append(out, ruleSets[i].Version)
 	}
-	return Rules{}, fmt.Errorf("x_rules:%s: the only rules there are now are 2.6", version)
+	return out
+}
+
+// RulesFor returns the rules of a PyTorch version: 2.6, 2.9, 2.11 or 2.13.
+func RulesFor(version string) (Rules, error) {
+	for i := range ruleSets {
+		if ruleSets[i].Version == version {
+			return ruleSets[i], nil
+		}
+	}
+	return Rules{}, fmt.Errorf("x_rules:%s: there are rules of PyTorch %s", version, strings.Join(RuleVersions(), ", "))
+}
+
+// Source says what the rules rest on, for people.
+func (r *Rules) Source() string {
+	if r.Verified {
+		return "verified by recorded decisions"
+	}
+	return "from the specification"
 }

@@ -39,6 +39,9 @@ type Settings struct {
 	// LookupAfterFlush looks for a free block once more after the last purchase failed (x_lookup_after_flush). PyTorch does
 	// not (pytorch#189504).
 	LookupAfterFlush bool
+	// RefuseAtLimit refuses a request that would exceed the memory fraction before anything is released for it
+	// (throw_on_cudamalloc_oom, PyTorch 2.12).
+	RefuseAtLimit bool
 }
 
 // DefaultSettings are those of an empty string.
@@ -58,16 +61,43 @@ func (s Settings) Apply(text string) (Settings, []string, error) {
 	next := s
 	next.MaxSplitSize, next.GCThreshold, next.RoundupDivisions = Off, 0, [Buckets]uint64{}
 	next.Text = text
-	p := parser{tokens: lex(text), out: &next}
+	p := parser{tokens: lex(text, false), out: &next}
+	if err := p.readFirst("x_rules"); err != nil {
+		return s, nil, fmt.Errorf("settings %q: %w", text, err)
+	}
+	if next.Rules.generic {
+		p.tokens = lex(text, true)
+		if err := p.readFirst("large_segment_size_mb"); err != nil {
+			return s, nil, fmt.Errorf("settings %q: %w", text, err)
+		}
+		if next.Rules.resetsNonSplit {
+			next.MaxNonSplitRounding = next.Rules.LargeSegment
+		}
+	}
 	if err := p.parse(); err != nil {
 		return s, nil, fmt.Errorf("settings %q: %w", text, err)
 	}
 	return next, p.warnings, nil
 }
 
-// lex cuts the text into the tokens `,` `:` `[` `]` and what stands between them; the space character is dropped
-// everywhere, inside tokens too.
-func lex(text string) []string {
+// readFirst applies a setting before all others, since it decides how they are read.
+func (p *parser) readFirst(key string) error {
+	for i := 0; i+2 < len(p.tokens); i++ {
+		if p.tokens[i] == key && p.tokens[i+1] == ":" {
+			p.at = i + 2
+			err := keys[key](p, key)
+			p.at, p.warnings = 0, nil // it is read again in its place
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lex cuts the text into the tokens `,` `:` `[` `]` and what stands between them; the space character, or all white space, is
+// dropped everywhere, inside tokens too.
+func lex(text string, allSpace bool) []string {
 	var tokens []string
 	var word strings.Builder
 	flush := func() {
@@ -79,6 +109,10 @@ func lex(text string) []string {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
 		case ' ':
+		case '\t', '\n', '\v', '\f', '\r':
+			if !allSpace {
+				word.WriteByte(c)
+			}
 		case ',', ':', '[', ']':
 			flush()
 			tokens = append(tokens, string(c))
@@ -123,6 +157,9 @@ func (p *parser) parse() error {
 	for !p.done() {
 		key := p.next()
 		set, ok := keys[key]
+		if since := keySince[key]; ok && since > p.out.Rules.minor {
+			return fmt.Errorf("setting %q came with PyTorch 2.%d; these are the rules of %s (x_rules chooses others)", key, since, p.out.Rules.Version)
+		}
 		if !ok {
 			return fmt.Errorf("unknown setting %q (known: %s)", key, strings.Join(keyNames, ", "))
 		}
@@ -152,6 +189,12 @@ var keyNames = []string{
 }
 
 var keys map[string]func(p *parser, key string) error
+
+// keySince has the minor version of PyTorch 2 with which a setting came, if that was after 2.6.
+var keySince = map[string]int{
+	"graph_capture_record_stream_reuse": 9, "pinned_reserve_segment_size_mb": 10, "per_process_memory_fraction": 10,
+	"large_segment_size_mb": 11, "pinned_free_catch_all": 12, "throw_on_cudamalloc_oom": 12,
+}
 
 func init() {
 	keys = map[string]func(p *parser, key string) error{
@@ -205,23 +248,44 @@ func init() {
 				return fmt.Errorf("backend:%s: must be native or cudaMallocAsync", v)
 			}
 		},
-		"x_memory_fraction": func(p *parser, key string) error {
-			v, err := p.real(key)
+		"graph_capture_record_stream_reuse": (*parser).ignoredBoolean,
+		"pinned_free_catch_all":             (*parser).ignoredBoolean,
+		"pinned_reserve_segment_size_mb": func(p *parser, key string) error {
+			v, err := p.integer(key)
+			if err == nil && v <= 0 {
+				err = fmt.Errorf("%s:%d: must be over 0", key, v)
+			}
+			return err
+		},
+		"throw_on_cudamalloc_oom": func(p *parser, key string) (err error) {
+			p.out.RefuseAtLimit, err = p.boolean(key)
+			return err
+		},
+		"large_segment_size_mb": func(p *parser, key string) error {
+			v, err := p.integer(key)
 			if err != nil {
 				return err
 			}
-			if !(v >= 0 && v <= 1) {
-				return fmt.Errorf("%s:%v: must lie between 0 and 1", key, v)
+			// Pages of expandable segments are mapped in the device's granules of 2 MiB.
+			if v <= 10 || v > 1<<20 || p.out.Rules.minor >= 11 && v%2 != 0 {
+				return fmt.Errorf("%s:%d: must be an even number over 10", key, v)
 			}
-			p.out.HasFraction, p.out.Fraction = true, v
+			if p.out.Rules.minor >= 11 {
+				p.out.Rules.LargeSegment, p.out.Rules.MinLimitMB = uint64(v)<<20, uint64(v)
+			}
 			return nil
 		},
+		"per_process_memory_fraction": (*parser).fraction,
+		"x_memory_fraction":           (*parser).fraction,
 		"x_lookup_after_flush": func(p *parser, key string) (err error) {
 			p.out.LookupAfterFlush, err = p.boolean(key)
 			return err
 		},
-		"x_rules": func(p *parser, key string) (err error) {
-			p.out.Rules, err = RulesFor(p.next())
+		"x_rules": func(p *parser, key string) error {
+			r, err := RulesFor(p.next())
+			if err == nil && r.Version != p.out.Rules.Version {
+				p.out.Rules = r
+			}
 			return err
 		},
 	}
@@ -273,6 +337,18 @@ func (p *parser) real(key string) (float64, error) {
 		}
 		return strconv.ParseFloat(s, 64)
 	})
+}
+
+func (p *parser) fraction(key string) error {
+	v, err := p.real(key)
+	if err != nil {
+		return err
+	}
+	if !(v >= 0 && v <= 1) {
+		return fmt.Errorf("%s:%v: must lie between 0 and 1", key, v)
+	}
+	p.out.HasFraction, p.out.Fraction = true, v
+	return nil
 }
 
 func (p *parser) boolean(key string) (bool, error) {

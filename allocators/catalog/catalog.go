@@ -9,6 +9,8 @@ import (
 	"github.com/shatter-gpu/shatter/allocators/caching"
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/allocators/direct"
+	"github.com/shatter-gpu/shatter/allocators/external"
+	"github.com/shatter-gpu/shatter/allocators/textbook"
 )
 
 // Entry describes an allocator of the catalog.
@@ -23,6 +25,21 @@ var Entries = []Entry{
 	{"classic", "PyTorch's caching allocator, segments from cudaMalloc (rules of 2.6)", true},
 	{"expandable", "the same with expandable_segments:True, pages mapped into growing address ranges", true},
 	{"direct", "no cache: every call goes to the device", false},
+	{"first-fit", "control: one arena, the lowest hole that is large enough", false},
+	{"best-fit", "control: one arena, the smallest hole that is large enough", false},
+	{"worst-fit", "control: one arena, the largest hole", false},
+	{"next-fit", "control: one arena, the next hole behind the last block placed", false},
+	{"buddy", "control: one arena, the binary buddy system", false},
+}
+
+// plain makes the allocators that take no settings.
+var plain = map[string]func(device.Device) allocators.Allocator{
+	"direct":    func(d device.Device) allocators.Allocator { return direct.New(d) },
+	"first-fit": func(d device.Device) allocators.Allocator { return textbook.NewFit(d, textbook.First) },
+	"best-fit":  func(d device.Device) allocators.Allocator { return textbook.NewFit(d, textbook.Best) },
+	"worst-fit": func(d device.Device) allocators.Allocator { return textbook.NewFit(d, textbook.Worst) },
+	"next-fit":  func(d device.Device) allocators.Allocator { return textbook.NewFit(d, textbook.Next) },
+	"buddy":     func(d device.Device) allocators.Allocator { return textbook.NewBuddy(d) },
 }
 
 // Spec is an allocator with its settings.
@@ -35,12 +52,19 @@ type Spec struct {
 	Settings *caching.Settings
 	// Warnings are settings that PyTorch ignores in silence.
 	Warnings []string
+	// Remote makes allocators that live in another process; nil for others.
+	Remote *external.Target
+	remote *remote
 }
 
 // Parse reads NAME[@CONF]. Errors say what to write instead.
 func Parse(text string) (Spec, error) {
 	name, conf, given := strings.Cut(text, "@")
 	s := Spec{Name: text, Base: name}
+	switch kind, _, ok := strings.Cut(text, ":"); {
+	case ok && (kind == "torch" || kind == "so" || kind == "child"):
+		return parseRemote(text)
+	}
 	switch name {
 	case "classic", "expandable":
 		set, warnings, err := caching.ParseSettings(conf)
@@ -55,9 +79,10 @@ func Parse(text string) (Spec, error) {
 		set.Expandable = name == "expandable"
 		s.Settings, s.Warnings = &set, warnings
 		return s, nil
-	case "direct":
+	}
+	if plain[name] != nil {
 		if given {
-			return s, fmt.Errorf("allocator %q: direct takes no settings", text)
+			return s, fmt.Errorf("allocator %q: %s takes no settings", text, name)
 		}
 		return s, nil
 	}
@@ -113,8 +138,11 @@ func FromSettings(conf string, fraction *float64) (Spec, error) {
 
 // New makes the allocator on an empty device.
 func (s Spec) New(dev device.Device) (allocators.Allocator, error) {
+	if s.Remote != nil {
+		return s.Remote.New(dev)
+	}
 	if s.Settings == nil {
-		return direct.New(dev), nil
+		return plain[s.Base](dev), nil
 	}
 	return caching.New(dev, *s.Settings)
 }

@@ -26,6 +26,8 @@ var (
 	ErrOutOfMemory = errors.New("device out of memory")
 	// ErrInvalid: a call named an address, handle, event or size that it must not.
 	ErrInvalid = errors.New("invalid device call")
+	// ErrDriver: the driver failed for a reason that is neither; the call had no effect and may be made again.
+	ErrDriver = errors.New("device driver error")
 )
 
 // Memory hands out whole regions, as cudaMalloc and cudaFree do.

@@ -3,6 +3,7 @@
 package direct
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/shatter-gpu/shatter/allocators"
@@ -42,6 +43,9 @@ func (a *Allocator) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
 	size := (n + granule - 1) / granule * granule
 	addr, err := a.dev.Malloc(size)
 	if err != nil {
+		if !errors.Is(err, device.ErrOutOfMemory) {
+			return allocators.Block{}, err
+		}
 		free, total := a.dev.Info()
 		a.stats.NumOOMs++
 		held := a.stats.AllocatedBytes.All.Current

@@ -8,9 +8,12 @@ package campaign
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
 
+	"github.com/shatter-gpu/shatter/allocators/device/faultdev"
+	"github.com/shatter-gpu/shatter/harness/drift"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
 	"github.com/shatter-gpu/shatter/harness/measure"
@@ -21,6 +24,9 @@ import (
 type Target struct {
 	Name string
 	For  func(*trace.Trace) (executor.Target, error)
+	// Settings tells, for relations, the settings string for a trace and how to make the allocator under another one. Without it no
+	// relations are asked: they take some dozens of runs, too many for an allocator that is not in this process.
+	Settings func(*trace.Trace) (conf string, with func(conf string) (executor.Target, error), err error)
 }
 
 // Config is what to run.
@@ -40,11 +46,23 @@ type Config struct {
 	// Capacity overrides that of the traces, in bytes; 0 leaves them.
 	Capacity  uint64
 	NewDevice measure.NewDevice
+	// MeasureDevice makes the devices on which measures are taken; nil means NewDevice.
+	MeasureDevice measure.NewDevice
+	// Verify says how much of the blocks' bytes is checked; Faults are the device calls that fail.
+	Verify executor.Verify
+	Faults faultdev.Plan
 	// Properties are checked on every target; NewJudge makes a judge for a run.
 	Properties []executor.Property
 	NewJudge   func() executor.Judge
+	// Relations are asked about every RelateEvery-th sequence of each workload that has no finding; 0 means none.
+	Relations   []executor.Relation
+	RelateEvery int
 	// Measures says whether capacities and profiles are taken, on distribution workloads.
 	Measures bool
+	// Simulated says that nothing is left to chance: a finding must come back each time it is run again (Deflake).
+	Simulated bool
+
+	confirmed *sync.Map // signatures that came back
 }
 
 // Sequence is one generated trace and what became of it.
@@ -67,6 +85,8 @@ type Run struct {
 	// Spectrum and Profile are there if measures were taken.
 	Spectrum *measure.Spectrum
 	Profile  *measure.Profile
+	// Drift is there if relations were asked.
+	Drift *drift.Drift
 }
 
 // Execute runs the campaign and hands each sequence to sink, in order of the index, from one goroutine at a time. When the
@@ -75,6 +95,7 @@ func Execute(ctx context.Context, c Config, sink func(*Sequence) error) error {
 	if len(c.Workloads) == 0 || len(c.Targets) == 0 {
 		return fmt.Errorf("%w: a campaign needs a workload and a target", executor.ErrHarness)
 	}
+	c.confirmed = &sync.Map{}
 	c.Shards = max(c.Shards, 1)
 	if c.Workers <= 0 {
 		c.Workers = runtime.GOMAXPROCS(0)
@@ -118,23 +139,23 @@ type order struct {
 	ready      map[int]*Sequence
 	next, step int
 	sink       func(*Sequence) error
+	err        error // of the sink, after which it gets no more
 }
 
 func (o *order) put(s *Sequence) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ready[s.Index] = s
-	for {
+	for o.err == nil {
 		s := o.ready[o.next]
 		if s == nil {
 			return nil
 		}
 		delete(o.ready, o.next)
 		o.next += o.step
-		if err := o.sink(s); err != nil {
-			return err
-		}
+		o.err = o.sink(s)
 	}
+	return o.err
 }
 
 // sequence generates and runs sequence i.
@@ -160,6 +181,11 @@ func (c *Config) sequence(ctx context.Context, i int) (*Sequence, error) {
 		if err != nil {
 			return nil, err
 		}
+		if c.RelateEvery > 0 && i/len(c.Workloads)%c.RelateEvery == 0 && target.Settings != nil && len(r.Result.Findings) == 0 {
+			if err := c.relate(t, target, capacity, &r); err != nil {
+				return nil, err
+			}
+		}
 		s.Runs = append(s.Runs, r)
 	}
 	return s, nil
@@ -181,25 +207,70 @@ func (c *Config) run(ctx context.Context, p *executor.Program, target Target, ca
 		return run, fmt.Errorf("%s on %s: %w", p.Trace.Name, target.Name, err)
 	}
 	run.Allocator = t.Name
-	dev, err := c.NewDevice(capacity)
-	if err != nil {
+	if run.Result, err = c.execute(p, t, capacity); err != nil {
 		return run, err
 	}
-	opts := executor.Options{Device: dev, Properties: c.Properties}
-	if c.NewJudge != nil {
-		opts.Judge = c.NewJudge()
-	}
-	if run.Result, err = executor.Execute(p, t, opts); err != nil {
+	if err := c.deflake(p, t, capacity, run.Result); err != nil {
 		return run, err
 	}
 	if !c.Measures || kind != gen.Distribution || len(run.Result.Findings) > 0 {
 		return run, nil
 	}
-	profile, err := measure.ProfileOf(p, t, c.NewDevice)
+	measured := c.measureDevice()
+	profile, err := measure.ProfileOf(p, t, measured)
 	if err != nil {
 		return run, err
 	}
 	run.Profile = &profile
-	run.Spectrum, err = measure.Capacities(ctx, p, t, c.NewDevice)
+	run.Spectrum, err = measure.Capacities(ctx, p, t, measured)
 	return run, err
+}
+
+// execute runs a program once, under all checks.
+func (c *Config) execute(p *executor.Program, t executor.Target, capacity uint64) (*executor.Result, error) {
+	dev, err := c.NewDevice(capacity)
+	if err != nil {
+		return nil, err
+	}
+	if closer, ok := dev.(io.Closer); ok {
+		defer closer.Close()
+	}
+	opts := executor.Options{Device: dev, Properties: c.Properties, Verify: c.Verify, Faults: c.Faults}
+	if c.NewJudge != nil {
+		opts.Judge = c.NewJudge()
+	}
+	return executor.Execute(p, t, opts)
+}
+
+// measureDevice makes the devices on which measures are taken and relations asked.
+func (c *Config) measureDevice() measure.NewDevice {
+	if c.MeasureDevice != nil {
+		return c.MeasureDevice
+	}
+	return c.NewDevice
+}
+
+// relate asks what takes several runs.
+func (c *Config) relate(t *trace.Trace, target Target, capacity uint64, run *Run) error {
+	on, err := target.For(t)
+	if err != nil {
+		return err
+	}
+	q := executor.Case{Trace: t, Target: on, Capacity: capacity, NewDevice: c.measureDevice()}
+	if q.Conf, q.With, err = target.Settings(t); err != nil {
+		return err
+	}
+	f, err := executor.Relate(&q, c.Relations)
+	if err != nil {
+		return err
+	}
+	switch {
+	case f == nil:
+	case f.Known != "":
+		run.Result.Known = append(run.Result.Known, *f)
+	default:
+		run.Result.Findings = append(run.Result.Findings, *f)
+	}
+	run.Drift, err = drift.Measure(t.First(drift.Ops), on, c.measureDevice())
+	return err
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/catalog"
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
 	"github.com/shatter-gpu/shatter/harness/executor"
@@ -50,6 +51,8 @@ func (d *Difference) String() string {
 // LogReport is what a folder of logs came to.
 type LogReport struct {
 	Logs, Rows, Divergent int
+	// Rejected of the divergent logs were not run: the allocator rejects their settings.
+	Rejected int
 	// Differences has the first difference of each divergent log, in order of the index.
 	Differences []Difference
 }
@@ -99,6 +102,12 @@ func ReadIndex(dir string) ([]Log, error) {
 
 // CompareLogs replays every log of a folder. progress, if not nil, is called after each, one call at a time.
 func CompareLogs(dir string, progress func(done, total int)) (*LogReport, error) {
+	return CompareLogsOn(dir, nil, progress)
+}
+
+// CompareLogsOn is CompareLogs on another allocator: alloc, which is given the settings and the fraction of each log (nil: the
+// model). Settings that it rejects make a log divergent at line 0.
+func CompareLogsOn(dir string, alloc *catalog.Spec, progress func(done, total int)) (*LogReport, error) {
 	logs, err := ReadIndex(dir)
 	if err != nil {
 		return nil, err
@@ -129,7 +138,7 @@ func CompareLogs(dir string, progress func(done, total int)) (*LogReport, error)
 					return
 				}
 				a := &answers[i]
-				a.rows, a.diff, a.err = compareLog(&logs[i], programs[logs[i].Trace])
+				a.rows, a.diff, a.err = compareLog(&logs[i], programs[logs[i].Trace], alloc)
 				mu.Lock()
 				done++
 				if progress != nil {
@@ -148,6 +157,9 @@ func CompareLogs(dir string, progress func(done, total int)) (*LogReport, error)
 		rep.Rows += a.rows
 		if a.diff != nil {
 			rep.Divergent++
+			if a.diff.Line == 0 {
+				rep.Rejected++
+			}
 			rep.Differences = append(rep.Differences, *a.diff)
 		}
 	}
@@ -171,7 +183,7 @@ func readPrograms(logs []Log) (map[string]*executor.Program, error) {
 }
 
 // compareLog replays one log and returns its rows and the first difference.
-func compareLog(l *Log, p *executor.Program) (rows int, diff *Difference, err error) {
+func compareLog(l *Log, p *executor.Program, alloc *catalog.Spec) (rows int, diff *Difference, err error) {
 	f, err := os.Open(l.Path)
 	if err != nil {
 		return 0, nil, err
@@ -196,7 +208,14 @@ func compareLog(l *Log, p *executor.Program) (rows int, diff *Difference, err er
 	if got := strings.Join(executor.Columns, "\t"); string(header) != got {
 		return 0, nil, fmt.Errorf("%s:1: the columns are not those of a decision log: %q, expected %q", l.Path, header, got)
 	}
-	spec, err := catalog.FromSettings(l.Conf, l.Fraction)
+	var spec catalog.Spec
+	if alloc != nil {
+		if spec, err = alloc.With(l.Conf, l.Fraction); err != nil && !errors.Is(err, allocators.ErrEnvironment) {
+			return 0, &Difference{l.Name(), 0, "settings", orNone(l.Conf), err.Error()}, nil
+		}
+	} else {
+		spec, err = catalog.FromSettings(l.Conf, l.Fraction)
+	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("%s: %w", l.Name(), err)
 	}
@@ -227,6 +246,7 @@ func compareLog(l *Log, p *executor.Program) (rows int, diff *Difference, err er
 	if err != nil {
 		return 0, nil, err
 	}
+	defer r.Leave()
 	for r.More() && diff == nil && fault == nil {
 		if err := r.Step(); err != nil {
 			return rows, nil, err
@@ -245,14 +265,21 @@ func compareLog(l *Log, p *executor.Program) (rows int, diff *Difference, err er
 	return rows, diff, nil
 }
 
-// firstDifference names the first column that differs; a recorded `?` is not compared.
+func orNone(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// firstDifference names the first column that differs; `?`, what an allocator did not tell, is not compared.
 func firstDifference(want, got string) string {
 	w, g := strings.Split(want, "\t"), strings.Split(got, "\t")
 	for i, c := range executor.Columns {
 		if i >= len(w) || i >= len(g) {
 			return c
 		}
-		if w[i] != "?" && w[i] != g[i] {
+		if w[i] != "?" && g[i] != "?" && w[i] != g[i] {
 			return c
 		}
 	}

@@ -90,8 +90,11 @@ type ledger struct {
 	regions []*Region // by address
 	made    int
 	last    *Region
-	dropped []*Region // by the last apply, latest last
-	spare   []*Region
+	// bought counts mallocs and mapped ranges, returned freed regions and unmapped ranges: a range is what the allocator asks
+	// for at once, page by page.
+	bought, returned uint64
+	dropped          []*Region // by the last apply, latest last
+	spare            []*Region
 }
 
 // find returns the region that holds addr, nil if none does.
@@ -115,19 +118,36 @@ func (l *ledger) after(addr device.Addr) int {
 func (l *ledger) apply(calls []device.Call, stream device.Stream, small bool) {
 	l.spare = append(l.spare, l.dropped...)
 	l.dropped = l.dropped[:0]
+	var in *Region // of the range that is being unmapped
+	var next device.Addr
 	for i := range calls {
 		c := &calls[i]
 		switch c.Kind {
 		case device.CallMalloc, device.CallReserve:
 			l.add(c.Addr, c.Size, c.Kind == device.CallReserve, stream, small)
+			if c.Kind == device.CallMalloc {
+				l.bought++
+			}
 		case device.CallFree, device.CallUnreserve:
 			l.drop(c.Addr)
+			if c.Kind == device.CallFree {
+				l.returned++
+			}
 		case device.CallMap:
+			// The chunks of a range are all created before the first is mapped.
+			if i == 0 || calls[i-1].Kind != device.CallMap {
+				l.bought++
+			}
 			if r := l.find(c.Addr); r != nil {
 				r.setMapped(c.Addr, c.Size, true)
 			}
 		case device.CallUnmap:
-			if r := l.find(c.Addr); r != nil {
+			r := l.find(c.Addr)
+			if r != in || c.Addr != next {
+				l.returned++
+			}
+			in, next = r, c.Addr+device.Addr(c.Size)
+			if r != nil {
 				r.setMapped(c.Addr, c.Size, false)
 			}
 		}

@@ -28,6 +28,9 @@ func Compile(t *trace.Trace) *Program {
 		op := &t.Ops[i]
 		s := step{kind: op.Kind, slot: -1, stream: op.Stream, bytes: op.Bytes}
 		switch op.Kind {
+		case trace.Block:
+			s.bytes = op.Requested
+			fallthrough
 		case trace.Alloc, trace.Free, trace.Record:
 			n, ok := slots[op.ID]
 			if !ok {

@@ -30,6 +30,8 @@ type Violation struct {
 	Rule string
 	// Detail says it in words and figures.
 	Detail string
+	// Known is the known upstream issue that explains it; relations only.
+	Known string
 }
 
 // Broken makes a violation.
@@ -114,6 +116,16 @@ type Judgement struct {
 	Rule, Reason string
 	// Known is the id of the known upstream issue that a False verdict falls under.
 	Known string
+	// Demands say which levels of free memory the refusal broke.
+	Demands Demands
+	// Asked is set if the literal promise was asked at a level, and the refusal broke it: a finding, whatever the verdict.
+	Asked *Asked
+}
+
+// Asked is a literal promise, asked at a level and broken.
+type Asked struct {
+	Level  Level
+	Reason string
 }
 
 // Free is the bytes that are not live: the 'free memory' of the founding question.

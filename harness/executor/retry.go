@@ -25,7 +25,7 @@ func Retry(p *Program, t Target, dev device.Device, op int) (served bool, err er
 func unusedID(t *trace.Trace) uint64 {
 	var id uint64
 	for i := range t.Ops {
-		if t.Ops[i].Kind == trace.Alloc {
+		if t.Ops[i].Kind == trace.Alloc || t.Ops[i].Kind == trace.Block {
 			id = max(id, t.Ops[i].ID+1)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/device/faultdev"
 	"github.com/shatter-gpu/shatter/harness/shadow"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
@@ -35,6 +36,11 @@ type Options struct {
 	Judge Judge
 	// OnRow is called with a history row after every operation of the trace; the row is valid during the call.
 	OnRow func(*Row)
+	// Faults make the device fail calls of the allocator; what must hold then is property FaultRecovery. Nil for none.
+	Faults faultdev.Plan
+	// Verify says how much of each live block's bytes is written and compared, on a device that has bytes (property
+	// DataIntegrity).
+	Verify Verify
 }
 
 // Result is what a run came to.
@@ -62,6 +68,10 @@ type Result struct {
 	DeviceCalls [16]uint64
 	// LastOOM is the message of the last refusal.
 	LastOOM string
+	// Faults is how many device calls failed as planned.
+	Faults int
+	// Verified is how many bytes were compared with what had been written.
+	Verified uint64
 }
 
 // slot is what the program knows of an id.
@@ -94,6 +104,8 @@ type Run struct {
 	snap      allocators.Snapshotter
 	toucher   allocators.Toucher
 	promiser  allocators.Promiser
+	remote    remote
+	starting  *starting // nil if the trace starts from nothing
 
 	next    int
 	slots   []slot
@@ -117,18 +129,25 @@ type Run struct {
 	// foreignRefused: a foreign operation came to nothing, which the device knows and the allocator does not.
 	foreignRefused bool
 	hooks          []Property // those with Op
+	credit         int        // what views before served allocations may still cost, see enter
 	oom            *allocators.OOMError
-	changed        bool // the operation's device calls changed segments, pages or pending blocks
+	changed        bool     // the operation's device calls changed segments, pages or pending blocks
+	faults         *faults  // nil if none are planned
+	stamps         *stamper // nil if no bytes are verified
 	result         Result
 }
 
 // Start makes a run ready before its first operation.
 func Start(p *Program, t Target, o Options) (*Run, error) {
 	r := &Run{prog: p, target: t, opts: o, dev: o.Device, slots: make([]slot, p.slots)}
-	r.checked = len(o.Properties) > 0 || o.Judge != nil || o.OnRow != nil
+	r.checked = len(o.Properties) > 0 || o.Judge != nil || o.OnRow != nil || o.Faults != nil
 	_, r.capacity = o.Device.Info()
 	if r.checked {
 		r.recorder = &device.Recorder{Device: o.Device}
+		if o.Faults != nil {
+			r.faults = &faults{dev: faultdev.New(o.Device, o.Faults)}
+			r.recorder.Device = r.faults.dev
+		}
 		r.dev = r.recorder
 		r.heap = shadow.New(o.Device, p.slots)
 		r.state.Heap, r.state.Capacity, r.state.Previous = r.heap, r.capacity, &r.previous
@@ -139,6 +158,9 @@ func Start(p *Program, t Target, o Options) (*Run, error) {
 		}
 	}
 	var err error
+	if r.stamps, err = newStamper(o.Verify, o.Device, p.slots); err != nil {
+		return nil, err
+	}
 	if r.alloc, err = t.New(r.dev); err != nil {
 		return nil, fmt.Errorf("%s cannot start: %w", t.Name, err)
 	}
@@ -152,9 +174,15 @@ func Start(p *Program, t Target, o Options) (*Run, error) {
 		r.state.Stats = r.stats
 		r.previous = *r.stats
 	}
+	if err := r.prepareStart(); err != nil {
+		return nil, err
+	}
 	r.readPromise()
+	r.connect()
+	r.credit = enteredAtStart
+	r.state.Faulty = r.faults != nil
 	if r.checked { // an arena is bought at once
-		r.ledger.apply(r.recorder.Calls, 0, false)
+		r.apply(r.recorder.Calls, 0, false)
 		r.recorder.Reset()
 	}
 	r.result.Target = t.Name
@@ -209,9 +237,29 @@ func (r *Run) Step() error {
 			return err
 		}
 	}
+	if r.faults != nil {
+		r.faults.prepare(r, s)
+	}
+	if r.stamps != nil && s.kind == trace.Free && r.slots[s.slot].status == slotLive {
+		if err := r.checkStamps(s.slot); err != nil || r.stopped {
+			r.next++
+			return err
+		}
+	}
 	err := r.perform(s)
+	if r.faults != nil {
+		err = r.faults.repeat(r, s, err)
+		if r.stopped {
+			r.next++
+			return err
+		}
+	}
 	if err != nil {
-		if !r.checked || errors.Is(err, ErrHarness) {
+		if r.died(err) {
+			r.next++
+			return nil
+		}
+		if !r.checked || errors.Is(err, ErrHarness) || errors.Is(err, allocators.ErrEnvironment) || errors.Is(err, device.ErrEnvironment) {
 			return r.at(err)
 		}
 	}
@@ -230,6 +278,18 @@ func (r *Run) Step() error {
 			return err
 		}
 	}
+	if r.stamps != nil && r.outcome == OK && !r.stopped {
+		var err error
+		switch {
+		case s.kind == trace.Alloc && s.bytes > 0:
+			err = r.stampNew(s)
+		case s.kind == trace.EmptyCache:
+			err = r.checkAllStamps()
+		}
+		if err != nil {
+			return err
+		}
+	}
 	r.next++
 	return nil
 }
@@ -244,6 +304,8 @@ func (r *Run) at(err error) error {
 func (r *Run) perform(s *step) error {
 	r.outcome, r.block = OK, allocators.Block{}
 	switch s.kind {
+	case trace.Segment, trace.Block:
+		return r.performStart(s)
 	case trace.Alloc:
 		sl := &r.slots[s.slot]
 		b, err := r.alloc.Alloc(s.bytes, s.stream)
@@ -279,10 +341,14 @@ func (r *Run) perform(s *step) error {
 		}
 		r.outcome = notLive(sl.status)
 	case trace.Sync:
+		sync := func() error { return r.opts.Device.Sync(s.stream) }
 		if s.stream == trace.AllStreams {
-			return harness(r.opts.Device.SyncAll())
+			sync = r.opts.Device.SyncAll
 		}
-		return harness(r.opts.Device.Sync(s.stream))
+		if err := sync(); err != nil {
+			return harness(err)
+		}
+		return r.synced(s.stream)
 	case trace.EmptyCache:
 		if r.emptier != nil {
 			return r.emptier.EmptyCache()
@@ -313,6 +379,9 @@ func (r *Run) perform(s *step) error {
 			return nil
 		}
 		r.foreign = s.bytes
+		if r.remote.follower != nil {
+			return r.remote.follower.FollowForeign(s.bytes)
+		}
 	}
 	return nil
 }
@@ -363,6 +432,7 @@ func (r *Run) before(s *step) error {
 	if r.stats != nil {
 		r.state.ReservedBefore = r.stats.ReservedBytes.All.Current
 	}
+	r.enter(s)
 	return nil
 }
 
@@ -374,9 +444,15 @@ func (r *Run) after(s *step, failure error) error {
 	r.changed = false
 	st.Calls = r.recorder.Calls
 	st.Foreign = r.foreign
-	if r.outcome == OOM && r.opts.Judge != nil {
-		r.entered.build(&r.ledger, r.heap)
-		st.Entered = &r.entered
+	if r.outcome == OOM {
+		st.OOMs++
+		if r.opts.Judge != nil && st.Entered == nil {
+			r.entered.build(&r.ledger, r.heap)
+			st.Entered = &r.entered
+		}
+	}
+	if (s.kind == trace.Conf || s.kind == trace.Fraction) && r.outcome == OK {
+		st.Reconfigured = true
 	}
 	if len(st.Calls) > 0 {
 		r.applyCalls(s)
@@ -389,7 +465,7 @@ func (r *Run) after(s *step, failure error) error {
 	case failure != nil:
 		r.find("device-conservation", "refused-call", failure.Error())
 		return nil
-	case s.kind == trace.Alloc && r.outcome == OK && s.bytes > 0:
+	case (s.kind == trace.Alloc || s.kind == trace.Block) && r.outcome == OK && s.bytes > 0:
 		st.Overlapped = r.heap.Alloc(s.slot, r.block.Addr, r.block.Size, s.bytes, s.stream, r.next)
 		st.Entry = r.heap.At(s.slot)
 		st.Region = r.ledger.find(r.block.Addr)
@@ -403,7 +479,7 @@ func (r *Run) after(s *step, failure error) error {
 	}
 	if len(r.hooks) > 0 {
 		st.Touched = nil
-		if r.toucher != nil && (s.kind <= trace.Free || s.kind == trace.EmptyCache) && r.outcome != Skip {
+		if r.toucher != nil && (s.kind <= trace.Free || s.kind == trace.EmptyCache || s.kind.Starts()) && r.outcome != Skip {
 			r.touched = r.toucher.Touched(r.touched[:0])
 			st.Touched = r.touched
 		}
@@ -414,10 +490,10 @@ func (r *Run) after(s *step, failure error) error {
 			}
 		}
 	}
-	if r.outcome == OOM {
+	if r.outcome == OOM && s.kind != trace.Segment {
 		r.judge()
 	}
-	if r.outcome == OOM || s.kind == trace.EmptyCache || (r.next+1)%WalkEvery == 0 {
+	if r.outcome == OOM || s.kind == trace.EmptyCache || (r.next+1)%WalkEvery == 0 || r.faults != nil && r.faults.walk {
 		r.walk()
 	}
 	return nil
@@ -429,8 +505,11 @@ func (r *Run) applyCalls(s *step) {
 	if r.state.Promise.Round != nil && s.kind == trace.Alloc {
 		small = r.state.Promise.Round(max(s.bytes, 1)) <= smallPool
 	}
+	if s.kind == trace.Segment {
+		small = r.prog.Trace.Ops[r.next].Small
+	}
 	calls := r.recorder.Calls
-	r.ledger.apply(calls, s.stream, small)
+	r.apply(calls, s.stream, small)
 	waited := false
 	for i := range calls {
 		r.result.DeviceCalls[calls[i].Kind]++
@@ -446,6 +525,12 @@ func (r *Run) applyCalls(s *step) {
 		r.heap.Poll()
 		r.changed = true
 	}
+}
+
+// apply enters device calls in the ledger.
+func (r *Run) apply(calls []device.Call, stream device.Stream, small bool) {
+	r.ledger.apply(calls, stream, small)
+	r.state.Bought, r.state.Returned = r.ledger.bought, r.ledger.returned
 }
 
 // smallPool is the largest rounded size of the small pool, in bytes (specification, section 2).
@@ -486,9 +571,14 @@ func (r *Run) judge() {
 		r.view.build(&r.ledger, r.heap)
 		r.state.View = &r.view
 	}
+	r.state.Repetition = r.retried()
 	j := r.opts.Judge(&r.state, r.oom)
 	j.Op = r.next
 	r.result.Judgements = append(r.result.Judgements, j)
+	if j.Asked != nil {
+		r.find(NoFalseOOM, j.Asked.Level.String(), j.Asked.Reason)
+		return
+	}
 	if j.Verdict == False {
 		f := r.finding(NoFalseOOM, j.Rule, j.Reason)
 		f.Known = j.Known
@@ -511,6 +601,7 @@ func (r *Run) walk() {
 		r.state.View = &r.view
 	}
 	r.state.Snapshot = nil
+	r.readStats()
 	if r.snap != nil {
 		r.snap.Snapshot(&r.snapshot)
 		r.state.Snapshot = &r.snapshot
@@ -534,10 +625,23 @@ func (r *Run) walk() {
 func (r *Run) Finish() (*Result, error) {
 	r.result.Ops = r.next
 	r.result.Segments = len(r.ledger.regions)
+	defer r.Leave()
+	r.readStats()
 	if r.stats != nil {
 		r.result.Stats, r.result.HasStats = *r.stats, true
 	}
 	r.result.DeviceFree, _ = r.opts.Device.Info()
+	if r.faults != nil {
+		r.faults.dev.Pause()
+	}
+	if r.stamps != nil {
+		if !r.stopped {
+			if err := r.checkAllStamps(); err != nil {
+				return nil, err
+			}
+		}
+		r.result.Verified = r.stamps.compared
+	}
 	if len(r.opts.Properties) > 0 && !r.stopped {
 		if err := r.guard(r.freeAll); err != nil {
 			return nil, err
@@ -565,17 +669,21 @@ func (r *Run) freeAll() error {
 			return r.endFault(err)
 		}
 		sl.status = slotEmpty
-		if err := r.alloc.Free(sl.block.Addr); err != nil {
+		if err := r.alloc.Free(sl.block.Addr); r.died(err) {
+			return nil
+		} else if err != nil {
 			r.find("everything-returned", "free-failed", err.Error())
 			return nil
 		}
 	}
-	if err := r.opts.Device.SyncAll(); err != nil {
+	if err := r.syncAll(); err != nil {
 		return r.endFault(err)
 	}
 	r.outcome, r.block = OK, allocators.Block{}
 	if r.emptier != nil {
-		if err := r.emptier.EmptyCache(); err != nil {
+		if err := r.emptier.EmptyCache(); r.died(err) {
+			return nil
+		} else if err != nil {
 			r.find("everything-returned", "empty-cache-failed", err.Error())
 			return nil
 		}
@@ -583,7 +691,7 @@ func (r *Run) freeAll() error {
 	r.heap.Poll()
 	st := &r.state
 	st.Op, st.Outcome, st.Calls, st.PendingDone = r.next, OK, r.recorder.Calls, true
-	r.ledger.apply(r.recorder.Calls, 0, false)
+	r.apply(r.recorder.Calls, 0, false)
 	st.DeviceFree, _ = r.opts.Device.Info()
 	r.walk()
 	for i := range r.opts.Properties {
@@ -592,6 +700,10 @@ func (r *Run) freeAll() error {
 				r.find(p.ID, v.Rule, v.Detail)
 			}
 		}
+	}
+	r.checkLeak()
+	if r.faults != nil && !r.stopped {
+		r.faults.checkHeld(r)
 	}
 	return nil
 }
@@ -643,7 +755,7 @@ func (r *Run) Rewind() error {
 		}
 		*sl = slot{}
 	}
-	if err := r.opts.Device.SyncAll(); err != nil {
+	if err := r.syncAll(); err != nil {
 		return r.endFault(err)
 	}
 	if r.emptier != nil {
@@ -653,10 +765,10 @@ func (r *Run) Rewind() error {
 	}
 	if r.checked {
 		r.heap.Poll()
-		r.ledger.apply(r.recorder.Calls, 0, false)
+		r.apply(r.recorder.Calls, 0, false)
 	}
 	ooms, judgements := r.result.OOMs[:0], r.result.Judgements[:0]
 	r.result = Result{Target: r.target.Name, OOMs: ooms, Judgements: judgements}
 	r.next, r.stopped = 0, false
-	return nil
+	return r.prepareStart()
 }

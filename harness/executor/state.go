@@ -55,13 +55,23 @@ type State struct {
 	Snapshot *allocators.Snapshot
 	// View is the same as the harness knows it; in walks and for the judge.
 	View *View
-	// Entered is the view before the refused operation; for the judge only.
+	// Entered is the view before the operation, finished work noticed: of a refused alloc, for the judge; of a served one where
+	// the run took one (see Run.enter), else nil.
 	Entered *View
 	// PendingDone says that all pending frees are known to have been completed by the operation (it emptied the cache or
 	// gave up after a full flush).
 	PendingDone bool
 	// Empties says that the allocator can empty its cache.
 	Empties bool
+	// Repetition is what the refused request would come to, made again unchanged, where the allocator tells; for the judge only.
+	Repetition Repetition
+	// Bought counts the mallocs and the ranges of pages mapped since the allocator was made, Returned the regions freed and the
+	// ranges unmapped, OOMs the refusals.
+	Bought, Returned, OOMs uint64
+	// Reconfigured says that settings or the memory fraction were changed in mid-run.
+	Reconfigured bool
+	// Faulty says that the device fails calls by a plan.
+	Faulty bool
 	// Previous are the counters at the last walk.
 	Previous *allocators.Stats
 	// Promise is what the allocator declares.

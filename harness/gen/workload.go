@@ -99,7 +99,7 @@ type Workload struct {
 	Generate func(cfg, ops Source, p Params) *trace.Trace
 }
 
-// Workloads are all of them, in the order in which they are listed.
+// Workloads are those that run without being asked for, in the order in which they are listed; the others are Jobs.
 var Workloads = []Workload{
 	{"mixed", "long- and short-lived tensors interleaved, in phases of build-up, churn and release",
 		Distribution, mixedDefaults, mixed},
@@ -117,10 +117,10 @@ var Workloads = []Workload{
 		Findings, findingsDefaults, swarm},
 }
 
-// Find returns the workload of a name. The error lists the names.
+// Find returns the workload or job of a name. The error lists the names.
 func Find(name string) (Workload, error) {
 	var names []string
-	for _, w := range Workloads {
+	for _, w := range All() {
 		if w.Name == name {
 			return w, nil
 		}

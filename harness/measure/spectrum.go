@@ -73,6 +73,11 @@ func PeakLive(t *trace.Trace) (bytes uint64, op int) {
 			if live > bytes {
 				bytes, op = live, i
 			}
+		case trace.Block:
+			sizes[o.ID] = o.Requested
+			if live += o.Requested; live > bytes {
+				bytes, op = live, i
+			}
 		case trace.Free:
 			live -= sizes[o.ID]
 			delete(sizes, o.ID)

@@ -77,7 +77,7 @@ func (h *Heap) entry() *Entry {
 		h.spare = h.spare[:n-1]
 		return e
 	}
-	slab := make([]Entry, 64)
+	slab := make([]Entry, 16)
 	for i := range slab[1:] {
 		h.spare = append(h.spare, &slab[i+1])
 	}

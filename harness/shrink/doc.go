@@ -9,6 +9,6 @@
 // passes begin anew, until none of them finds anything: then no operation, no allocation with all that belongs to it, no two
 // of them if there are few, and no stream can be removed.
 //
-// Files: minimise (the loop and its budget), edit (traces without some operations), remove, simplify (the passes), size, runs
-// (predicates).
+// Files: minimise (the loop and its budget), edit (traces without some operations), remove, simplify, sizes (the passes), less (the
+// order), runs (predicates).
 package shrink

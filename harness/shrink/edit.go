@@ -16,7 +16,7 @@ func with(t *trace.Trace, ops []trace.Op) *trace.Trace {
 	out := slices.Clone(ops)
 	for i := range out {
 		switch op := &out[i]; op.Kind {
-		case trace.Alloc:
+		case trace.Alloc, trace.Block:
 			ids[op.ID] = uint64(len(ids))
 			fallthrough
 		case trace.Free, trace.Record:
@@ -33,7 +33,7 @@ func distinct(ops []trace.Op) []trace.Op {
 	next := uint64(0)
 	for i := range out {
 		switch op := &out[i]; op.Kind {
-		case trace.Alloc:
+		case trace.Alloc, trace.Block:
 			now[op.ID] = next
 			next++
 			fallthrough
@@ -48,8 +48,19 @@ func distinct(ops []trace.Op) []trace.Op {
 func keeping(t *trace.Trace, keep []bool) *trace.Trace {
 	gone := map[uint64]bool{}
 	ops := make([]trace.Op, 0, len(t.Ops))
+	noSegment := map[uint64]bool{}
 	for i, op := range t.Ops {
 		switch op.Kind {
+		case trace.Segment:
+			if !keep[i] || op.GoesOn && noSegment[op.Base] {
+				noSegment[op.ID] = true
+				continue
+			}
+		case trace.Block:
+			if !keep[i] || noSegment[op.Base] {
+				gone[op.ID] = true
+				continue
+			}
 		case trace.Alloc:
 			if !keep[i] {
 				gone[op.ID] = true
@@ -91,14 +102,18 @@ func changing(t *trace.Trace, change func(i int, op *trace.Op)) *trace.Trace {
 
 // withCapacity is a trace with another capacity, in bytes.
 func withCapacity(t *trace.Trace, bytes uint64) *trace.Trace {
-	out := &trace.Trace{Name: t.Name, Header: t.Header, Ops: t.Ops}
-	out.Set(trace.KeyCapacity, strconv.FormatUint(bytes, 10))
-	return out
+	return withField(t, trace.KeyCapacity, strconv.FormatUint(bytes, 10))
 }
 
-// withHeader is a trace with another header.
-func withHeader(t *trace.Trace, header []trace.Field) *trace.Trace {
-	return &trace.Trace{Name: t.Name, Header: header, Ops: t.Ops}
+// withField is a trace with a header line of this value, or without one if it is empty.
+func withField(t *trace.Trace, key, value string) *trace.Trace {
+	out := &trace.Trace{Name: t.Name, Header: t.Header, Ops: t.Ops}
+	if value != "" {
+		out.Set(key, value)
+	} else {
+		out.Header = keepFields(t.Header, func(f trace.Field) bool { return f.Key != key })
+	}
+	return out
 }
 
 func keepFields(fields []trace.Field, keep func(trace.Field) bool) []trace.Field {
@@ -121,7 +136,7 @@ func units(t *trace.Trace) [][]int {
 			u := at[op.ID]
 			out[u] = append(out[u], i)
 			continue
-		case trace.Alloc:
+		case trace.Alloc, trace.Block:
 			at[op.ID] = len(out)
 		}
 		out = append(out, []int{i})

@@ -37,7 +37,7 @@ type Answer struct {
 // Predicate executes a trace. It must be deterministic.
 type Predicate func(*trace.Trace) Answer
 
-// Budget bounds a shrink; zero fields mean no bound. Only a budget in runs gives the same result everywhere.
+// Budget bounds a shrink; zero fields mean no bound, and one run is always made. Only a budget in runs gives the same result everywhere.
 type Budget struct {
 	Runs int
 	Time time.Duration
@@ -61,7 +61,7 @@ type Result struct {
 	Before, After int
 	// Runs is how often the predicate was asked.
 	Runs int
-	// Minimal says that nothing more can be removed; else Stopped says what ended first: runs, time or interrupted.
+	// Minimal says that nothing more can be removed; else Stopped says what came first: OutOfRuns, OutOfTime or Interrupted.
 	Minimal bool
 	Stopped string
 	// Others are other failures that were met, in that order.
@@ -70,6 +70,13 @@ type Result struct {
 	Broken      int
 	FirstBroken error
 }
+
+// What ends a shrink early.
+const (
+	OutOfRuns   = "out of runs"
+	OutOfTime   = "out of time"
+	Interrupted = "interrupted"
+)
 
 // KeyShrunkFrom is the header key for where a shrunk trace came from.
 const KeyShrunkFrom = "shrunk-from"
@@ -91,7 +98,7 @@ func Minimise(ctx context.Context, t *trace.Trace, predicate Predicate, budget B
 	start := with(t, distinct(t.Ops))
 	switch a := m.ask(start); {
 	case m.result.Stopped != "":
-		return nil, fmt.Errorf("%s was not shrunk: %s ended before the first run", t.Name, m.result.Stopped)
+		return nil, fmt.Errorf("%s was not shrunk: %s before the first run", t.Name, m.result.Stopped)
 	case a.Kind == Broken:
 		return nil, fmt.Errorf("%w: %s cannot be shrunk: %w", executor.ErrHarness, t.Name, a.Err)
 	case a.Kind != Same:
@@ -149,7 +156,7 @@ func (m *minimiser) rounds() {
 	for m.result.Stopped == "" {
 		before := m.best
 		for _, pass := range []func(){
-			func() { m.chunks(units) }, func() { m.chunks(loose) }, m.two, m.streams, m.settings, m.sizes, m.capacity, m.order,
+			func() { m.chunks(units) }, func() { m.chunks(loose) }, m.two, m.fill, m.streams, m.settings, m.sizes, m.capacity, m.order,
 		} {
 			if pass(); m.result.Stopped != "" {
 				return
@@ -168,15 +175,7 @@ func (m *minimiser) ask(t *trace.Trace) Answer {
 	if a, ok := m.cache[key]; ok {
 		return a
 	}
-	switch {
-	case m.ctx.Err() != nil:
-		m.result.Stopped = "interrupted"
-	case m.budget.Runs > 0 && m.result.Runs >= m.budget.Runs:
-		m.result.Stopped = "runs"
-	case m.budget.Time > 0 && !time.Now().Before(m.deadline):
-		m.result.Stopped = "time"
-	}
-	if m.result.Stopped != "" {
+	if m.spent() {
 		return Answer{Kind: Broken}
 	}
 	m.result.Runs++
@@ -191,6 +190,19 @@ func (m *minimiser) ask(t *trace.Trace) Answer {
 		}
 	}
 	return a
+}
+
+// spent tells whether the budget allows no further run.
+func (m *minimiser) spent() bool {
+	switch {
+	case m.ctx.Err() != nil:
+		m.result.Stopped = Interrupted
+	case m.budget.Runs > 0 && m.result.Runs >= m.budget.Runs:
+		m.result.Stopped = OutOfRuns
+	case m.budget.Time > 0 && m.result.Runs > 0 && !time.Now().Before(m.deadline):
+		m.result.Stopped = OutOfTime
+	}
+	return m.result.Stopped != ""
 }
 
 // other remembers a failure of another signature by its smallest trace.

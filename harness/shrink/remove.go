@@ -1,6 +1,8 @@
 package shrink
 
 import (
+	"slices"
+
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
@@ -75,20 +77,19 @@ func (m *minimiser) chunks(cut func(*trace.Trace) [][]int) {
 	}
 }
 
-// maxTwo is up to how many units all pairs of them are tried: 780 runs of a trace that is small by then.
-const maxTwo = 40
+// maxPairs is up to how many units and loose operations all pairs of them are tried: some thousand runs at most of a trace that
+// is small by then.
+const maxPairs = 40
 
 // two removes two units at once, or one and a loose operation: what keeps only each other alive.
 func (m *minimiser) two() {
-	for m.removedTwo() && m.result.Stopped == "" {
+	for again := true; again && m.result.Stopped == ""; {
+		list := append(units(m.best), loose(m.best)...)
+		again = len(list) <= maxPairs && m.removedTwo(list)
 	}
 }
 
-func (m *minimiser) removedTwo() bool {
-	list := append(units(m.best), loose(m.best)...)
-	if len(list) > maxTwo {
-		return false
-	}
+func (m *minimiser) removedTwo(list [][]int) bool {
 	for i := range list {
 		for k := range i {
 			if m.adopt(without(m.best, list[k], list[i])) {
@@ -98,3 +99,44 @@ func (m *minimiser) removedTwo() bool {
 	}
 	return false
 }
+
+// fill removes an allocation where it only takes up room, and another one, the one before or if there are few any, grows by its
+// bytes instead. Where its free only makes room, the allocation becomes one that is refused.
+func (m *minimiser) fill() {
+	capacity, _, _ := m.best.Capacity()
+	for i := 0; i < len(allocations(m.best)) && m.result.Stopped == ""; {
+		t := m.best
+		list := allocations(t)
+		from := list[i]
+		if m.adopt(without(sized(t, from[0], capacity+1), from[1:])) {
+			continue
+		}
+		others := list
+		if len(units(t)) > maxPairs {
+			others = list[max(i-1, 0):i]
+		}
+		if !slices.ContainsFunc(others, func(to []int) bool {
+			return to[0] != from[0] &&
+				m.adopt(without(sized(t, to[0], rounded(t.Ops[to[0]].Bytes)+rounded(t.Ops[from[0]].Bytes)), from))
+		}) {
+			i++
+		}
+	}
+}
+
+// allocations are the units that are one.
+func allocations(t *trace.Trace) [][]int {
+	return slices.DeleteFunc(units(t), func(u []int) bool { return t.Ops[u[0]].Kind != trace.Alloc })
+}
+
+// sized is a trace with operation i that large.
+func sized(t *trace.Trace, i int, bytes uint64) *trace.Trace {
+	return changing(t, func(k int, op *trace.Op) {
+		if k == i {
+			op.Bytes = min(bytes, trace.MaxBytes)
+		}
+	})
+}
+
+// rounded is a size as PyTorch rounds it by default, to 512 bytes: what it takes up.
+func rounded(n uint64) uint64 { return (n + 511) / 512 * 512 }

@@ -2,6 +2,8 @@ package shrink
 
 import (
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/measure"
@@ -14,101 +16,164 @@ type Runs struct {
 	// Target makes the allocator for a trace, whose settings may stand in its header.
 	Target    func(*trace.Trace) (executor.Target, error)
 	NewDevice measure.NewDevice
-	// Properties and NewJudge are what the trace is checked by.
-	Properties []executor.Property
-	NewJudge   func() executor.Judge
+	// Options are how a trace is checked: all but the device. It is called for every run, since a judge serves one run at a time.
+	Options func() executor.Options
+	// Relations are asked if the run itself has no finding. Settings tells them the allocator's settings string for a trace and how
+	// to make it under another one; without it none are asked.
+	Relations []executor.Relation
+	Settings  func(*trace.Trace) (conf string, with func(conf string) (executor.Target, error), err error)
+	// RelationDevice makes the devices of the relations' runs, simulated ones; nil means NewDevice.
+	RelationDevice measure.NewDevice
+}
+
+// Execute runs a trace under all checks, and names the target.
+func (r Runs) Execute(t *trace.Trace) (res *executor.Result, target string, err error) {
+	err = r.on(t, func(p *executor.Program, on executor.Target, o executor.Options) error {
+		target = on.Name
+		if res, err = executor.Execute(p, on, o); err != nil {
+			return err
+		}
+		return r.relate(p.Trace, on, res, "")
+	})
+	return res, target, err
+}
+
+// relate asks the relations about a trace that has no finding; if only is not empty, the one whose signature it is.
+func (r Runs) relate(t *trace.Trace, target executor.Target, res *executor.Result, only string) error {
+	if len(res.Findings) > 0 || r.Settings == nil {
+		return nil
+	}
+	var asked []executor.Relation
+	for _, l := range r.Relations {
+		if only == "" || strings.HasPrefix(only, l.ID+".") {
+			asked = append(asked, l)
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	c := executor.Case{Trace: t, Target: target, NewDevice: r.RelationDevice}
+	if c.NewDevice == nil {
+		c.NewDevice = r.NewDevice
+	}
+	var err error
+	if c.Capacity, _, err = t.Capacity(); err != nil {
+		return err
+	}
+	if c.Conf, c.With, err = r.Settings(t); err != nil {
+		return err
+	}
+	f, err := executor.Relate(&c, asked)
+	switch {
+	case f == nil:
+	case f.Known != "":
+		res.Known = append(res.Known, *f)
+	default:
+		res.Findings = append(res.Findings, *f)
+	}
+	return err
 }
 
 // Finding is the predicate for a finding: the first one of a run has this signature.
 func (r Runs) Finding(signature string) Predicate {
-	return r.predicate(signature, func(run *executor.Run, _ string) (string, int, error) {
-		res, err := run.Rest()
+	return r.predicate(signature, func(p *executor.Program, t executor.Target, o executor.Options) (*executor.Result, string, int, error) {
+		res, err := executor.Execute(p, t, o)
+		if err == nil {
+			err = r.relate(p.Trace, t, res, signature)
+		}
 		if err != nil || len(res.Findings) == 0 {
-			return "", 0, err
+			return res, "", 0, err
 		}
 		f := &res.Findings[0]
-		return f.Signature(), f.Op, nil
-	}, r.Properties)
+		return res, f.Signature(), f.Op, nil
+	})
 }
 
 // Refusal is the predicate for a refused allocation: the run has a refusal of this signature (executor.Judgement.Signature).
 // Nothing else is checked, and the run ends there, so it is fast.
 func (r Runs) Refusal(signature string) Predicate {
-	return r.predicate(signature, func(run *executor.Run, target string) (string, int, error) {
-		first, op := "", 0
-		seen := 0
-		for run.More() {
+	return r.predicate(signature, func(p *executor.Program, t executor.Target, o executor.Options) (*executor.Result, string, int, error) {
+		o.Properties = nil
+		run, err := executor.Start(p, t, o)
+		if err != nil {
+			return nil, "", 0, err
+		}
+		res := run.Result()
+		for seen := 0; run.More(); {
 			if err := run.Step(); err != nil {
-				return "", 0, err
+				return nil, "", 0, err
 			}
-			list := run.Result().Judgements
-			if len(list) == seen {
+			if len(res.Judgements) == seen {
 				continue
 			}
-			seen = len(list)
-			j := &list[seen-1]
-			if s := j.Signature(target); s == signature {
-				return s, j.Op, nil
-			} else if first == "" {
-				first, op = s, j.Op
+			j := &res.Judgements[seen]
+			if s := j.Signature(t.Name); s == signature {
+				return res, s, j.Op, nil
 			}
+			seen++
 		}
-		return first, op, nil
-	}, nil)
+		if len(res.Judgements) == 0 {
+			return res, "", 0, nil
+		}
+		j := &res.Judgements[0]
+		return res, j.Signature(t.Name), j.Op, nil
+	})
 }
 
-// predicate starts a run and compares the signature of what it came to, empty if it passed, with the one that is wanted.
-func (r Runs) predicate(
-	want string, end func(*executor.Run, string) (signature string, op int, err error), properties []executor.Property,
-) Predicate {
+// ending runs a program and says how it failed; an empty signature means that it passed.
+type ending func(*executor.Program, executor.Target, executor.Options) (res *executor.Result, signature string, op int, err error)
+
+// predicate compares the signature of what a run comes to with the one that is wanted.
+func (r Runs) predicate(want string, run ending) Predicate {
 	return func(t *trace.Trace) (a Answer) {
-		run, target, err := r.start(t, properties)
-		if err != nil {
-			return Answer{Kind: Broken, Err: err}
-		}
 		defer func() {
-			// Where nobody looks for findings, a panic of the allocator is nobody's finding.
+			// A panic that the executor made no finding of is nobody's finding.
 			if p := recover(); p != nil {
-				a = Answer{Kind: Broken, Err: fmt.Errorf("%w: %s on %s: panic: %v", executor.ErrHarness, t.Name, target, p)}
+				a = Answer{Kind: Broken, Err: fmt.Errorf("%w: %s: panic: %v", executor.ErrHarness, t.Name, p)}
 			}
 		}()
-		signature, op, err := end(run, target)
+		err := r.on(t, func(p *executor.Program, target executor.Target, o executor.Options) error {
+			res, signature, op, err := run(p, target, o)
+			if err != nil {
+				return err
+			}
+			a = Answer{Kind: Different, Signature: signature, Op: op, Used: used(t, res)}
+			switch signature {
+			case "":
+				a.Kind = Passes
+			case want:
+				a.Kind = Same
+			}
+			return nil
+		})
 		if err != nil {
 			return Answer{Kind: Broken, Err: err}
-		}
-		a = Answer{Kind: Different, Signature: signature, Op: op, Used: used(t, run.Result())}
-		switch signature {
-		case "":
-			a.Kind = Passes
-		case want:
-			a.Kind = Same
 		}
 		return a
 	}
 }
 
-func (r Runs) start(t *trace.Trace, properties []executor.Property) (*executor.Run, string, error) {
+// on prepares a run of the trace, and gives the device back after it.
+func (r Runs) on(t *trace.Trace, run func(*executor.Program, executor.Target, executor.Options) error) error {
 	target, err := r.Target(t)
 	if err != nil {
-		return nil, "", err
+		return err
 	}
 	capacity, ok, err := t.Capacity()
 	if err != nil {
-		return nil, "", err
+		return err
 	}
 	if !ok {
-		return nil, "", fmt.Errorf("%w: %s has no capacity in its header", executor.ErrHarness, t.Name)
+		return fmt.Errorf("%w: %s has no capacity in its header", executor.ErrHarness, t.Name)
 	}
-	dev, err := r.NewDevice(capacity)
-	if err != nil {
-		return nil, "", err
+	o := r.Options()
+	if o.Device, err = r.NewDevice(capacity); err != nil {
+		return err
 	}
-	o := executor.Options{Device: dev, Properties: properties}
-	if r.NewJudge != nil {
-		o.Judge = r.NewJudge()
+	if closer, ok := o.Device.(io.Closer); ok {
+		defer closer.Close()
 	}
-	run, err := executor.Start(executor.Compile(t), target, o)
-	return run, target.Name, err
+	return run(executor.Compile(t), target, o)
 }
 
 // used is the capacity below which the run would have gone otherwise, as far as the peaks tell: what the allocator and others

@@ -2,6 +2,7 @@ package shrink
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/shatter-gpu/shatter/allocators/device"
@@ -27,9 +28,44 @@ func (m *minimiser) streams() {
 			}
 		}
 	}
-	// Allocators order streams by number, so the order stays.
+	// Allocators order streams by number, so the order stays at first.
 	used = streamsOf(m.best)
 	m.adopt(renamed(m.best, func(old device.Stream) device.Stream { return device.Stream(slices.Index(used, old)) }))
+	used = streamsOf(m.best)
+	for i, s := range used {
+		for _, other := range used[:i] {
+			m.adopt(renamed(m.best, func(old device.Stream) device.Stream {
+				switch old {
+				case s:
+					return other
+				case other:
+					return s
+				}
+				return old
+			}))
+		}
+	}
+	if len(m.best.Ops) > maxOrder {
+		return
+	}
+	for i := 0; i < len(m.best.Ops); i++ {
+		for _, to := range used {
+			if op := m.best.Ops[i]; onStream(op) && to < op.Stream && m.moved(i, to) {
+				break
+			}
+		}
+	}
+}
+
+// moved brings one operation to a lower stream. An allocation that is refused on its own stream may have to be larger there.
+func (m *minimiser) moved(i int, to device.Stream) bool {
+	t := changing(m.best, func(k int, op *trace.Op) {
+		if k == i {
+			op.Stream = to
+		}
+	})
+	capacity, _, _ := t.Capacity()
+	return m.adopt(t) || t.Ops[i].Kind == trace.Alloc && m.adopt(sized(t, i, capacity+1))
 }
 
 // streamsOf lists the streams of a trace, ascending.
@@ -67,26 +103,26 @@ func renamed(t *trace.Trace, name func(device.Stream) device.Stream) *trace.Trac
 	})
 }
 
-// settings drops the header's fraction, and one by one the settings of the header and of conf operations.
+// settings drops the header's fraction, and one by one the settings of the header and of conf operations. Settings that are
+// changed on the way are tried as those of the start.
 func (m *minimiser) settings() {
-	m.adopt(withHeader(m.best, keepFields(m.best.Header, func(f trace.Field) bool { return f.Key != trace.KeyFraction })))
-	if conf, ok := m.best.Settings(); ok {
-		m.shorten(conf, func(conf string) *trace.Trace {
-			header := keepFields(m.best.Header, func(f trace.Field) bool { return f.Key != trace.KeyConf })
-			if conf != "" {
-				header = append(header, trace.Field{Key: trace.KeyConf, Value: conf})
-			}
-			return withHeader(m.best, header)
-		})
+	for i := 0; i < len(m.best.Ops); i++ {
+		switch op := m.best.Ops[i]; op.Kind {
+		case trace.Conf:
+			m.adopt(without(withField(m.best, trace.KeyConf, op.Conf), []int{i}))
+		case trace.Fraction:
+			m.adopt(without(withField(m.best, trace.KeyFraction, strconv.FormatFloat(op.Fraction, 'g', -1, 64)), []int{i}))
+		}
 	}
-	for i := range m.best.Ops {
+	m.adopt(withField(m.best, trace.KeyFraction, ""))
+	if conf, ok := m.best.Settings(); ok {
+		m.shorten(conf, func(conf string) *trace.Trace { return withField(m.best, trace.KeyConf, conf) })
+	}
+	for i := 0; i < len(m.best.Ops); i++ {
 		if m.best.Ops[i].Kind == trace.Conf {
 			m.shorten(m.best.Ops[i].Conf, func(conf string) *trace.Trace {
-				if conf == "" {
-					return m.best
-				}
 				return changing(m.best, func(k int, op *trace.Op) {
-					if k == i {
+					if k == i && conf != "" {
 						op.Conf = conf
 					}
 				})
@@ -134,89 +170,18 @@ func splitSettings(conf string) []string {
 	return out
 }
 
-// edges are the sizes at which allocators change their mind (PyTorch's: the quantum of rounding, the small pool, small
-// segments, segments of their own, large segments), in bytes. The least of them that still fails is the one to read.
-var edges = []uint64{1, 512, 513, 1 << 20, 1<<20 + 1, 2 << 20, 10 << 20, 20 << 20}
-
-// steps are what sizes are first a multiple of when the smallest that fails is looked for.
-var steps = []uint64{20 << 20, 2 << 20, 512, 1}
-
-// sizes lowers the sizes of all allocations at once, of those of one size together, and of each alone.
-func (m *minimiser) sizes() {
-	var all []int
-	bySize := map[uint64][]int{}
-	for i, op := range m.best.Ops {
-		if op.Kind == trace.Alloc || op.Kind == trace.Foreign {
-			all = append(all, i)
-			bySize[op.Bytes] = append(bySize[op.Bytes], i)
-		}
-	}
-	for _, e := range edges {
-		if len(all) > 1 && m.adopt(resized(m.best, all, e)) {
-			break
-		}
-	}
-	var distinct []uint64
-	for n, group := range bySize {
-		if len(group) > 1 {
-			distinct = append(distinct, n)
-		}
-	}
-	slices.Sort(distinct)
-	for i := len(distinct) - 1; i >= 0; i-- {
-		m.lower(bySize[distinct[i]])
-	}
-	for _, i := range all {
-		m.lower([]int{i})
-	}
-}
-
-// resized is a trace with these operations at most n bytes large.
-func resized(t *trace.Trace, group []int, n uint64) *trace.Trace {
-	out := changing(t, func(int, *trace.Op) {})
-	for _, i := range group {
-		out.Ops[i].Bytes = min(out.Ops[i].Bytes, n)
-	}
-	return out
-}
-
-// lower brings operations of one size to the lowest edge that fails, and from there to the smallest size.
-func (m *minimiser) lower(group []int) {
-	if group[len(group)-1] >= len(m.best.Ops) {
-		return // the trace fails earlier now
-	}
-	now := m.best.Ops[group[0]].Bytes
-	var passes uint64 // the largest size that does not fail
-	for _, e := range edges {
-		if e >= now {
-			break
-		}
-		if m.adopt(resized(m.best, group, e)) {
-			now = e
-			break
-		}
-		passes = e
-	}
-	for _, step := range steps {
-		lo, hi := passes/step, (now+step-1)/step
-		for hi > lo+1 && group[len(group)-1] < len(m.best.Ops) && m.result.Stopped == "" {
-			mid := lo + (hi-lo)/2
-			if m.adopt(resized(m.best, group, mid*step)) {
-				hi, now = mid, mid*step
-			} else {
-				lo, passes = mid, mid*step
-			}
-		}
-	}
-}
-
 // unbounded is a device on which nothing is refused for lack of memory: 8 TiB, the size at which measures take profiles.
 const unbounded = 8 << 40
 
-// dependsOnCapacity tells whether the failure is gone on a device without bounds.
+// dependsOnCapacity tells whether the failure is gone on a device without bounds. Not every device can be that large; then it is
+// taken to be.
 func (m *minimiser) dependsOnCapacity() bool {
 	capacity, ok, err := m.best.Capacity()
-	return ok && err == nil && capacity < unbounded && m.ask(withCapacity(m.best, unbounded)).Kind != Same
+	if !ok || err != nil || capacity >= unbounded || m.spent() {
+		return false
+	}
+	m.result.Runs++
+	return m.predicate(withCapacity(m.best, unbounded)).Kind != Same
 }
 
 // capacity lowers the header's capacity: to what is used, and from there by doubling from the least and halving the rest.
@@ -258,8 +223,8 @@ func (m *minimiser) order() {
 		moved = false
 		for i := 1; i < len(m.best.Ops); i++ {
 			a, b := m.best.Ops[i-1], m.best.Ops[i]
-			if onBlock(a) && onBlock(b) && a.ID == b.ID {
-				continue
+			if a.Kind.Starts() || onBlock(a) && onBlock(b) && a.ID == b.ID {
+				continue // the state to start from stands first, in order
 			}
 			ops := slices.Clone(m.best.Ops)
 			ops[i-1], ops[i] = b, a

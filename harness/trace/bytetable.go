@@ -44,6 +44,13 @@ const (
 	aliasStreams    = 4                   // streams that aliases use
 )
 
+// The state to start from took over two aliases that meant sync, where a sync means nothing: before the first other operation.
+// Behind it they are the aliases that they were.
+const (
+	leadSegment = aliasSync + 10 // id (9), bytes/512 (9), stream (5), flags, base (9), offset/512 (9)
+	leadBlock   = aliasSync + 11 // id (9), base (9), bytes/512 (9), bytes not asked for (9), offset/512 (9)
+)
+
 // How many 7-bit operands the long forms take.
 const (
 	idOperands     = 9 // 63 bits

@@ -22,7 +22,9 @@ func Decode(b []byte) *Trace {
 		}
 		if lead >= 0x80 { // operands before the first lead belong to nothing
 			args := operands{b[1:end]}
-			if lead < firstAlias {
+			if (lead == leadSegment || lead == leadBlock) && !d.starts.over {
+				d.start(lead, &args)
+			} else if lead < firstAlias {
 				d.canonical(lead, &args)
 			} else {
 				d.alias(lead, &args)
@@ -97,8 +99,9 @@ func (o *operands) text() (s string, ok bool) {
 // decoder collects operations. It resolves every handle to an id, and drops what cannot apply, so a later change to the
 // list of operations renames nothing.
 type decoder struct {
-	ops  []Op
-	live liveSet
+	ops    []Op
+	live   liveSet
+	starts starts
 
 	capacity, conf, fraction *string // the header; the first one given wins
 }
@@ -106,6 +109,7 @@ type decoder struct {
 // add appends an operation unless it is an alloc of a live id, or a free or record of one that is not.
 func (d *decoder) add(op Op) {
 	if d.live.step(op) {
+		d.starts.over = true
 		d.ops = append(d.ops, op)
 	}
 }

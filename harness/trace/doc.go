@@ -23,7 +23,16 @@
 //	fraction <f>                      a decimal number 0..1
 //	foreign <bytes>
 //
-// Words stand apart by spaces or tabs. A # begins a comment, also behind an operation. An id is live from its alloc to its
+// and, only before the first of these, the state to start from:
+//
+//	segment <sid> <bytes> stream=<n> pool=small|large [expandable [at=<sid>+<offset>]]
+//	block <id> <bytes> requested=<n> at=<sid>+<offset>
+//
+// Segments stand in the order of their addresses, their sids are names of their own. An expandable one is a mapped range; the first of
+// an address range stands at its start, at= places another behind it, with a hole between. Blocks are live, and stand within a
+// segment in order; all else in a segment is free. Sizes and offsets are multiples of 512.
+//
+// Words stand apart by spaces or tabs. A # begins a comment, also behind an operation. An id is live from its alloc or block to its
 // free; alloc of a live id, free or record of any other, is an error.
 //
 // A line `# key: value` before the first operation is a header line if it has exactly that shape: one space behind the #, a

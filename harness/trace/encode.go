@@ -143,6 +143,8 @@ func (e *encoder) op(op Op) {
 			e.lead(leadForeignExact)
 			e.number(op.Bytes, sizeOperands)
 		}
+	case Segment, Block:
+		e.start(&op)
 	}
 }
 

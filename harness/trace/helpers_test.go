@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -42,8 +43,11 @@ func wildTrace(r *rand.Rand, n int) *Trace {
 	}
 	var ids []uint64
 	isLive := map[uint64]bool{}
+	if r.IntN(4) == 0 {
+		t.Ops, ids = wildStart(r, isLive)
+	}
 	for range r.IntN(n + 1) {
-		op := Op{Kind: Kind(r.IntN(kindCount))}
+		op := Op{Kind: Kind(r.IntN(int(Foreign) + 1))}
 		switch op.Kind {
 		case Alloc:
 			op.ID, op.Bytes, op.Stream = wildID(r), wildSize(r), wildStream(r)
@@ -179,4 +183,36 @@ func typicalTrace(r *rand.Rand, n int) *Trace {
 		}
 	}
 	return t
+}
+
+// wildStart is a state to start from.
+func wildStart(r *rand.Rand, isLive map[uint64]bool) (ops []Op, ids []uint64) {
+	for sid := range uint64(1 + r.IntN(4)) {
+		g := Op{Kind: Segment, ID: sid * wildID(r) / 8, Bytes: (1 + r.Uint64N(100)) * 2 * mib, Stream: wildStream(r), Small: r.IntN(2) == 0, Expandable: r.IntN(2) == 0}
+		if sid == 0 {
+			g.ID = wildID(r)
+		}
+		segment := len(ops)
+		if slices.ContainsFunc(ops, func(op Op) bool { return op.Kind == Segment && op.ID == g.ID }) {
+			return ops, ids
+		}
+		ops = append(ops, g)
+		for at := r.Uint64N(8) * StartGrain; r.IntN(4) > 0; at += r.Uint64N(3) * StartGrain {
+			b := Op{Kind: Block, ID: wildID(r), Bytes: (1 + r.Uint64N(4000)) * StartGrain, Base: g.ID, Offset: at}
+			if at += b.Bytes; isLive[b.ID] || at > g.Bytes {
+				break
+			}
+			b.Requested = 1 + r.Uint64N(b.Bytes)
+			isLive[b.ID], ids = true, append(ids, b.ID)
+			ops = append(ops, b)
+		}
+		if g := ops[segment]; g.Expandable && r.IntN(2) == 0 {
+			g.GoesOn, g.Base, g.Offset, g.ID = true, g.ID, g.Bytes+(1+r.Uint64N(9))*2*mib, MaxID/2-sid
+			if slices.ContainsFunc(ops, func(op Op) bool { return op.Kind == Segment && op.ID == g.ID }) {
+				return ops, ids
+			}
+			ops = append(ops, g)
+		}
+	}
+	return ops, ids
 }

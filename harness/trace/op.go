@@ -21,13 +21,15 @@ const (
 	Conf
 	Fraction
 	Foreign
+	Segment
+	Block
 )
 
 // kindCount is how many kinds there are.
-const kindCount = int(Foreign) + 1
+const kindCount = int(Block) + 1
 
 // kindWords are the words of the text format.
-var kindWords = [kindCount]string{"alloc", "free", "record", "sync", "empty_cache", "conf", "fraction", "foreign"}
+var kindWords = [kindCount]string{"alloc", "free", "record", "sync", "empty_cache", "conf", "fraction", "foreign", "segment", "block"}
 
 // kindUsage says how a line of each kind is written; error hints show it.
 var kindUsage = [kindCount]string{
@@ -39,9 +41,12 @@ var kindUsage = [kindCount]string{
 	Conf:       "conf <settings>",
 	Fraction:   "fraction <f>",
 	Foreign:    "foreign <bytes>",
+	Segment:    "segment <sid> <bytes> stream=<n> pool=small|large [expandable [at=<sid>+<offset>]]",
+	Block:      "block <id> <bytes> requested=<n> at=<sid>+<offset>",
 }
 
-// String returns the word of the text format: alloc, free, record, sync, empty_cache, conf, fraction or foreign.
+// String returns the word of the text format: alloc, free, record, sync, empty_cache, conf, fraction, foreign,
+// segment or block.
 func (k Kind) String() string {
 	if int(k) < kindCount {
 		return kindWords[k]
@@ -65,12 +70,20 @@ const (
 // equal under ==.
 type Op struct {
 	Kind Kind
-	// Stream is used by Alloc, Record (0..MaxStream) and Sync (also AllStreams).
+	// Small, Expandable and GoesOn are a Segment's: it is of the small pool; it is a mapped range of an expandable segment; it
+	// lies in the address range of segment Base, at Offset.
+	Small, Expandable, GoesOn bool
+	// Stream is used by Alloc, Record, Segment (0..MaxStream) and Sync (also AllStreams).
 	Stream device.Stream
-	// ID names the allocation in Alloc, Free and Record, 0..MaxID.
+	// ID names the allocation in Alloc, Free, Record and Block, 0..MaxID; in Segment the segment, which is another name space.
 	ID uint64
-	// Bytes is the size of an Alloc or a Foreign, 0..MaxBytes.
+	// Bytes is the size of an Alloc or a Foreign, 0..MaxBytes; of a Segment or a Block, a positive multiple of StartGrain.
 	Bytes uint64
+	// Requested is the bytes that were asked for of a Block, 1..Bytes.
+	Requested uint64
+	// Base and Offset say where a Block lies, or a Segment that GoesOn: in segment Base, Offset bytes from its start, a multiple of
+	// StartGrain.
+	Base, Offset uint64
 	// Fraction is the memory fraction of a Fraction, 0..1.
 	Fraction float64
 	// Conf is the settings of a Conf: not empty, one line, no comment in it, no space around it.
@@ -107,6 +120,8 @@ func Append(dst []byte, op Op) []byte {
 		dst = appendFraction(dst, op.Fraction)
 	case Foreign:
 		dst = appendUint(dst, op.Bytes)
+	case Segment, Block:
+		dst = appendStart(dst, &op)
 	}
 	return dst
 }

@@ -36,12 +36,13 @@ func ParseString(name, text string) (*Trace, error) { return parseText(name, []b
 
 // parser is the state of one parse.
 type parser struct {
-	t    *Trace
-	live liveSet
-	line int    // current line, from 1
-	text []byte // the current line's operation: no comment, no blanks behind it
-	pos  int    // bytes of text consumed
-	pend []byte // comment and blank lines since the last header line or operation
+	t      *Trace
+	live   liveSet
+	starts starts
+	line   int    // current line, from 1
+	text   []byte // the current line's operation: no comment, no blanks behind it
+	pos    int    // bytes of text consumed
+	pend   []byte // comment and blank lines since the last header line or operation
 }
 
 func parseText(name string, text []byte) (*Trace, error) {
@@ -154,6 +155,9 @@ func (p *parser) operation(suffix []byte) error {
 	if err != nil {
 		return err
 	}
+	if f := p.starts.step(&op); f.bad() {
+		return p.fail(col, f.msg, f.hint)
+	}
 	after := ""
 	if trimmed := bytes.TrimLeft(suffix, " \t"); len(trimmed) > 0 {
 		if len(suffix) > maxLine-maxOpText && kind != Conf {
@@ -178,6 +182,9 @@ func (p *parser) note(notes *[]note, at int, after string) {
 }
 
 func (p *parser) arguments(kind Kind) (Op, error) {
+	if kind.Starts() {
+		return p.startOp(kind)
+	}
 	op := Op{Kind: kind}
 	var err error
 	switch kind {
@@ -288,7 +295,7 @@ func (p *parser) size(kind Kind) (uint64, error) {
 	if ok && n <= MaxBytes {
 		return n, nil
 	}
-	if len(word) == 0 || bytes.HasPrefix(word, []byte("stream=")) {
+	if len(word) == 0 || bytes.IndexByte(word, '=') >= 0 {
 		return 0, p.missing(kind, "<bytes>")
 	}
 	n, f := parseSize(string(word))
@@ -333,7 +340,7 @@ func (p *parser) missing(kind Kind, what string) *Error {
 
 func (p *parser) unknown(col int, word string) *Error {
 	switch word {
-	case "segment", "block", "pool", "use":
+	case "pool", "use":
 		return p.fail(col, "operation "+word+" is reserved for a later version", "take it out: this is format version "+Version)
 	}
 	return p.fail(col, "unknown operation "+quote(word), "one of "+strings.Join(kindWords[:], ", "))
@@ -343,7 +350,7 @@ func (p *parser) unknown(col int, word string) *Error {
 func (p *parser) liveError(col int, op Op) *Error {
 	f := liveFault(op)
 	for i := len(p.t.Ops) - 1; i >= 0; i-- {
-		if o := p.t.Ops[i]; o.ID == op.ID && (o.Kind == Alloc || o.Kind == Free) {
+		if o := p.t.Ops[i]; o.ID == op.ID && (o.Kind == Alloc || o.Kind == Block || o.Kind == Free) {
 			how := " since line "
 			if o.Kind == Free {
 				how = ": freed on line "
@@ -376,6 +383,10 @@ func kindOf(word []byte) (Kind, bool) {
 		return Fraction, true
 	case "foreign":
 		return Foreign, true
+	case "segment":
+		return Segment, true
+	case "block":
+		return Block, true
 	}
 	return 0, false
 }

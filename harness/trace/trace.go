@@ -93,6 +93,14 @@ func (t *Trace) Set(key, value string) {
 	t.Header = header
 }
 
+// First returns the trace with its first n operations only, or the trace itself if it has no more.
+func (t *Trace) First(n int) *Trace {
+	if len(t.Ops) <= n {
+		return t
+	}
+	return &Trace{Name: t.Name, Header: t.Header, Ops: t.Ops[:n:n]}
+}
+
 // Capacity returns the device's bytes as the header says; ok is false if it does not. The value may carry a unit. An
 // error is an *Error.
 func (t *Trace) Capacity() (bytes uint64, ok bool, err error) {

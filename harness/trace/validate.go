@@ -18,10 +18,14 @@ func (t *Trace) Validate() error {
 		}
 	}
 	var live liveSet
+	var starts starts
 	for i, op := range t.Ops {
 		f := checkOp(op)
 		if !f.bad() && !live.step(op) {
 			f = liveFault(op)
+		}
+		if !f.bad() {
+			f = starts.step(&op)
 		}
 		if f.bad() {
 			return &Error{Name: t.Name, Line: t.Line(i), Op: i, Msg: f.msg, Hint: f.hint}
@@ -84,6 +88,13 @@ func checkOp(op Op) fault {
 		used.Fraction = op.Fraction
 	case Foreign:
 		used.Bytes = op.Bytes
+	case Segment:
+		used.ID, used.Bytes, used.Stream, used.Small, used.Expandable, used.GoesOn = op.ID, op.Bytes, op.Stream, op.Small, op.Expandable, op.GoesOn
+		if op.GoesOn {
+			used.Base, used.Offset = op.Base, op.Offset
+		}
+	case Block:
+		used.ID, used.Bytes, used.Requested, used.Base, used.Offset = op.ID, op.Bytes, op.Requested, op.Base, op.Offset
 	}
 	switch {
 	case used != op || math.Float64bits(used.Fraction) != math.Float64bits(op.Fraction):
@@ -94,6 +105,8 @@ func checkOp(op Op) fault {
 		return fault{"id " + strconv.FormatUint(op.ID, 10) + " is over 2^63-1", ""}
 	case op.Stream < 0 && !(op.Kind == Sync && op.Stream == AllStreams):
 		return fault{"stream " + strconv.Itoa(int(op.Stream)) + " is negative", ""}
+	case op.Kind.Starts():
+		return checkStart(&op)
 	}
 	return fault{}
 }
@@ -155,7 +168,7 @@ func (l *liveSet) remove(id uint64) {
 // step tells whether the operation keeps liveness, and if so keeps track of it.
 func (l *liveSet) step(op Op) bool {
 	switch op.Kind {
-	case Alloc:
+	case Alloc, Block:
 		if l.has(op.ID) {
 			return false
 		}
@@ -174,7 +187,7 @@ func (l *liveSet) step(op Op) bool {
 // liveFault says what is wrong with an operation that step refused.
 func liveFault(op Op) fault {
 	what := op.Kind.String() + " of id " + strconv.FormatUint(op.ID, 10)
-	if op.Kind == Alloc {
+	if op.Kind == Alloc || op.Kind == Block {
 		return fault{what + ", which is live", "free it first, or take another id"}
 	}
 	return fault{what + ", which is not live", "alloc it first"}

@@ -465,6 +465,11 @@ API int cuDeviceGetAttribute(int* value, int, int) {
   *value = 0;
   return SUCCESS;
 }
+// The driver's own log; it has nothing to say.
+API int cuLogsRegisterCallback(void*, void*, void** handle) {
+  if (handle) *handle = (void*)1;
+  return SUCCESS;
+}
 API int cuInit(unsigned) { return SUCCESS; }
 API int cuDriverGetVersion(int* v) {
   *v = 13000;
@@ -531,6 +536,12 @@ UNSIMULATED(cudaGraphAddEmptyNode)
 UNSIMULATED(cudaGraphNodeGetType)
 UNSIMULATED(cudaGraphNodeGetDependencies)
 UNSIMULATED(cudaStreamUpdateCaptureDependencies)
+UNSIMULATED(cudaStreamBeginCapture)
+UNSIMULATED(cudaUserObjectCreate)
+UNSIMULATED(cudaUserObjectRelease)
+UNSIMULATED(cudaGraphRetainUserObject)
+UNSIMULATED(cudaIpcGetEventHandle)
+UNSIMULATED(cudaIpcOpenEventHandle)
 UNSIMULATED(cuMemExportToShareableHandle)
 UNSIMULATED(cuMemImportFromShareableHandle)
 UNSIMULATED(cuMemRetainAllocationHandle)

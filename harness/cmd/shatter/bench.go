@@ -104,7 +104,8 @@ func bench(t *trace.Trace, target executor.Target, f *targetFlags, capacity uint
 	if err != nil {
 		return nil, err
 	}
-	opts := executor.Options{Device: dev}
+	defer closeDevice(dev)
+	opts := executor.Options{Device: dev, Verify: f.bytesVerified}
 	if checked {
 		opts.Properties, opts.Judge = properties.All(), properties.NewJudge()
 	}

@@ -8,12 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shatter-gpu/shatter/allocators/catalog"
 	"github.com/shatter-gpu/shatter/harness/conform"
 	"github.com/shatter-gpu/shatter/properties"
 )
 
 func conformCommand() *cobra.Command {
 	var traces []string
+	var alloc string
 	c := &cobra.Command{
 		Use:   "conform FOLDER|TRACE...",
 		Short: "compare decisions with recorded ones",
@@ -28,8 +30,16 @@ messages and memory_stats, every message and value. Exit 1 if anything differs.`
 					return hinted{fmt.Errorf("%w", err), "name a folder of decision logs, or traces with '# expect:' lines"}
 				}
 			}
+			var target *catalog.Spec
+			if alloc != "" {
+				s, err := catalog.Parse(alloc)
+				if err != nil {
+					return err
+				}
+				target = &s
+			}
 			for _, a := range args {
-				d, err := conformOne(c, a, traces)
+				d, err := conformOne(c, a, traces, target)
 				if err != nil {
 					return err
 				}
@@ -41,16 +51,18 @@ messages and memory_stats, every message and value. Exit 1 if anything differs.`
 			return nil
 		},
 	}
+	c.Flags().StringVar(&alloc, "alloc", "",
+		"compare another allocator with a folder of decision logs, under the settings of each log: torch:PATH, so:PATH, direct ... (default: the model)")
 	c.Flags().StringArrayVar(&traces, "traces", nil,
 		"folder with the traces that recorded *.json name (default: ../../cases and ../../decisions/traces beside the folder)")
 	return c
 }
 
-func conformOne(c *cobra.Command, path string, traces []string) (different bool, err error) {
+func conformOne(c *cobra.Command, path string, traces []string, target *catalog.Spec) (different bool, err error) {
 	out := c.OutOrStdout()
 	if conform.IsLogFolder(path) {
 		bar := newProgress(c.ErrOrStderr(), "logs")
-		rep, err := conform.CompareLogs(path, bar.set)
+		rep, err := conform.CompareLogsOn(path, target, bar.set)
 		bar.done()
 		if err != nil {
 			return false, err
@@ -62,9 +74,15 @@ func conformOne(c *cobra.Command, path string, traces []string) (different bool,
 			}
 			fmt.Fprintln(out, &rep.Differences[i])
 		}
+		if rep.Rejected > 0 {
+			fmt.Fprintf(out, "%d of the divergent logs were not run: the allocator rejects their settings\n", rep.Rejected)
+		}
 		fmt.Fprintf(out, "not covered by decision logs: %s\n", conform.NotCovered)
 		fmt.Fprintf(out, "%d logs, %d rows, %d divergent\n", rep.Logs, rep.Rows, rep.Divergent)
 		return rep.Divergent > 0, nil
+	}
+	if target != nil {
+		return false, fmt.Errorf("--alloc compares with folders of decision logs, and %s is none", path)
 	}
 	if recorded, _ := filepath.Glob(filepath.Join(path, "*.json")); len(recorded) > 0 {
 		return conformRecorded(out, path, traces)

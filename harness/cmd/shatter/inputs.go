@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,11 +16,13 @@ import (
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/catalog"
 	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/device/faultdev"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
 	"github.com/shatter-gpu/shatter/harness/measure"
 	"github.com/shatter-gpu/shatter/harness/trace"
 	"github.com/shatter-gpu/shatter/harness/tracefile"
+	"github.com/shatter-gpu/shatter/properties"
 )
 
 // defaultCapacity is the device of a trace that says nothing: 80 GiB.
@@ -31,17 +34,30 @@ type targetFlags struct {
 	device   string
 	capacity string
 	known    string
+	promise  string
+	verify   string
+	fault    string
 
 	specs []catalog.Spec
 	dev   catalog.DeviceSpec
 	bytes uint64 // of --capacity or --device; 0 if neither gave a size
+	// level is that of --promise, if asked.
+	level executor.Level
+	asked bool
+	// How much of the bytes is verified, and which device calls fail.
+	bytesVerified executor.Verify
+	faults        faultdev.Plan
 }
 
 func (f *targetFlags) register(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.allocs, "alloc", nil, "allocator NAME[@CONF], CONF as in PYTORCH_CUDA_ALLOC_CONF; repeatable")
-	c.Flags().StringVar(&f.device, "device", "sim", "device: sim[:SIZE][,addr=bump|low|random:SEED]")
+	c.Flags().StringVar(&f.device, "device", "sim", "device: sim[:SIZE][,addr=bump|low|random:SEED], host:SIZE or cuda:N[:SIZE] (see list devices)")
 	c.Flags().StringVar(&f.capacity, "capacity", "", "the device's memory, for example 80GiB (default: --device, the trace's header, 80GiB)")
+	c.Flags().StringVar(&f.promise, "promise", "", "ask that no request is refused while memory is free, counted at this level "+
+		"(see shatter list properties)")
 	c.Flags().StringVar(&f.known, "known", "on", "on: count known upstream issues apart; off: they are findings")
+	c.Flags().StringVar(&f.verify, "verify", "", "bytes of live blocks: stamps, full or off (default: stamps on devices that have bytes)")
+	c.Flags().StringVar(&f.fault, "fault", "", "make device calls fail, for example 'fail map nth 3; oom create after 40MiB'")
 }
 
 // resolve checks the flags before anything runs.
@@ -58,6 +74,9 @@ func (f *targetFlags) resolve(c *cobra.Command) error {
 	}
 	var err error
 	if f.dev, err = catalog.ParseDevice(f.device, trace.ParseSize); err != nil {
+		if errors.Is(err, device.ErrEnvironment) {
+			return faultError{err}
+		}
 		return err
 	}
 	f.bytes = f.dev.Capacity
@@ -65,17 +84,84 @@ func (f *targetFlags) resolve(c *cobra.Command) error {
 		if f.bytes, err = trace.ParseSize(f.capacity); err != nil {
 			return fmt.Errorf("--capacity: %w", err)
 		}
-		if err := catalog.CheckCapacity(f.bytes); err != nil {
+		if err := f.dev.Check(f.bytes); err != nil {
 			return fmt.Errorf("--capacity: %w", err)
 		}
+	}
+	if f.promise != "" {
+		if f.level, err = properties.LevelNamed(f.promise); err != nil {
+			return fmt.Errorf("--promise: %w", err)
+		}
+		f.asked = true
 	}
 	if f.known != "on" && f.known != "off" {
 		return fmt.Errorf("--known %s: must be on or off", f.known)
 	}
+	if err := f.resolveVerify(); err != nil {
+		return err
+	}
+	if f.fault != "" {
+		if f.faults, err = faultdev.Parse(f.fault, trace.ParseSize); err != nil {
+			return fmt.Errorf("--fault: %w", err)
+		}
+	}
 	return nil
 }
 
-func (f *targetFlags) newDevice() measure.NewDevice { return f.dev.New }
+// resolveVerify reads --verify; without it bytes are stamped where there are any.
+func (f *targetFlags) resolveVerify() error {
+	switch f.verify {
+	case "":
+		if f.dev.HasBytes() {
+			f.bytesVerified = executor.VerifyStamps
+		}
+		return nil
+	case "off":
+		return nil
+	case "stamps":
+		f.bytesVerified = executor.VerifyStamps
+	case "full":
+		f.bytesVerified = executor.VerifyFull
+	default:
+		return fmt.Errorf("--verify %s: must be stamps, full or off", f.verify)
+	}
+	if !f.dev.HasBytes() {
+		return fmt.Errorf("--verify %s: the device %s holds no bytes; use --device host:2GiB or cuda:0", f.verify, f.dev.Name)
+	}
+	return nil
+}
+
+// newDevice makes devices for measures and explanations, which need many: simulated ones, whatever the device of the run is.
+func (f *targetFlags) newDevice() measure.NewDevice { return f.dev.NewSimulated }
+
+// replayFlags are the flags beside allocator and capacity that a replay line needs.
+func (f *targetFlags) replayFlags() []string {
+	var flags []string
+	if f.dev.Kind != "sim" {
+		kind, _, _ := strings.Cut(f.dev.Name, ",")
+		flags = append(flags, "--device", kind)
+	}
+	if f.verify != "" {
+		flags = append(flags, "--verify", f.verify)
+	}
+	if f.fault != "" {
+		flags = append(flags, "--fault", f.fault)
+	}
+	if f.known == "off" {
+		flags = append(flags, "--known", "off")
+	}
+	if f.promise != "" {
+		flags = append(flags, "--promise", f.promise)
+	}
+	return flags
+}
+
+// closeDevice gives back what a device with real memory holds.
+func closeDevice(d device.Device) {
+	if c, ok := d.(io.Closer); ok {
+		_ = c.Close() // its memory is the process's: nothing is lost
+	}
+}
 
 // capacityOf is the device for a trace: --capacity, else --device, else the header, else 80 GiB.
 func (f *targetFlags) capacityOf(t *trace.Trace) (uint64, error) {
@@ -89,7 +175,7 @@ func (f *targetFlags) capacityOf(t *trace.Trace) (uint64, error) {
 	if !ok {
 		return defaultCapacity, nil
 	}
-	if err := catalog.CheckCapacity(bytes); err != nil {
+	if err := f.dev.Check(bytes); err != nil {
 		return 0, fmt.Errorf("%s: header capacity: %w", t.Name, err)
 	}
 	return bytes, nil
@@ -169,12 +255,13 @@ func checkSettings(t *trace.Trace, s catalog.Spec) error {
 	return nil
 }
 
-// readTraces reads files, folders (their *.trace, also .gz and .zst, in order of the name) and gen:WORKLOAD:SEED[:ops=N].
+// readTraces reads files, folders (their *.trace, also .gz and .zst, in order of the name) gen:WORKLOAD:SEED[:ops=N], and
+// adversary:NAME[:ALLOCATOR].
 func readTraces(args []string) ([]*trace.Trace, error) {
 	var out []*trace.Trace
 	for _, a := range args {
-		if strings.HasPrefix(a, "gen:") {
-			t, err := generated(a)
+		if named, ok := namedTrace(a); ok {
+			t, err := named(a)
 			if err != nil {
 				return nil, err
 			}
@@ -196,13 +283,24 @@ func readTraces(args []string) ([]*trace.Trace, error) {
 	return out, nil
 }
 
+// namedTrace says how a trace that is no file is made.
+func namedTrace(arg string) (func(string) (*trace.Trace, error), bool) {
+	switch kind, _, _ := strings.Cut(arg, ":"); kind {
+	case "gen":
+		return generated, true
+	case "adversary":
+		return adversarial, true
+	}
+	return nil, false
+}
+
 func traceFiles(arg string) ([]string, error) {
 	if arg == "-" {
 		return []string{arg}, nil
 	}
 	info, err := os.Stat(arg)
 	if err != nil {
-		return nil, hinted{fmt.Errorf("%w", err), "name a trace file, a folder of traces, or gen:WORKLOAD:SEED"}
+		return nil, hinted{fmt.Errorf("%w", err), "name a trace file, a folder of traces, gen:WORKLOAD:SEED or adversary:NAME"}
 	}
 	if !info.IsDir() {
 		return []string{arg}, nil

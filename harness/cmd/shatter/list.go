@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shatter-gpu/shatter/allocators/catalog"
+	"github.com/shatter-gpu/shatter/harness/adversary"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
 	"github.com/shatter-gpu/shatter/properties"
@@ -15,10 +16,10 @@ import (
 )
 
 func listCommand() *cobra.Command {
-	kinds := []string{"allocators", "devices", "workloads", "properties", "verdicts"}
+	kinds := []string{"allocators", "devices", "workloads", "adversaries", "properties", "verdicts"}
 	return &cobra.Command{
-		Use:       "list [allocators|devices|workloads|properties|verdicts]",
-		Short:     "list allocators, devices, workloads, properties, verdicts",
+		Use:       "list [allocators|devices|workloads|adversaries|properties|verdicts]",
+		Short:     "list allocators, devices, workloads, adversaries, properties, verdicts",
 		ValidArgs: kinds,
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -55,10 +56,18 @@ func list(w io.Writer, kind string) error {
 	case "devices":
 		for _, e := range catalog.Devices {
 			fmt.Fprintf(t, "%s\t%s\n", e.Name, e.Summary)
+			if err := catalog.Missing(e.Name); err != nil {
+				fmt.Fprintf(t, "\tnot here: %v\n", err)
+			}
 		}
 	case "workloads":
-		for _, g := range gen.Workloads {
+		for _, g := range gen.All() {
 			fmt.Fprintf(t, "%s\t%s\t%s\n", g.Name, g.Kind, g.Summary)
+		}
+	case "adversaries":
+		for i := range adversary.All {
+			a := &adversary.All[i]
+			fmt.Fprintf(t, "%s\t%s\t(%s)\n", a.Name, a.Summary, a.Source)
 		}
 	case "properties":
 		for _, p := range properties.All() {
@@ -66,6 +75,11 @@ func list(w io.Writer, kind string) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t(%s)\n", executor.NoFalseOOM,
 			"No request is refused that the allocator's promise covers, or that succeeds when repeated unchanged.", "contracts 3; see verdicts")
+		fmt.Fprintf(t, "%s\t%s\t(%s)\n", executor.DataIntegrity,
+			"A live block holds the bytes that were written into it until it is freed.", "devices with bytes, see --verify")
+		fmt.Fprintf(t, "%s\t%s\t(%s)\n", executor.FaultRecovery,
+			"After a device call failed the allocator is consistent, nothing leaks, and a retry without the fault succeeds.",
+			"pytorch#188008; see --fault")
 		for _, k := range properties.KnownIssues {
 			fmt.Fprintf(t, "  known: %s\t%s\t(%s)\n", k.ID, k.Summary, k.URL)
 		}

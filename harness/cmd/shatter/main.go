@@ -108,6 +108,6 @@ Exit codes: 0 clean, 1 findings, 2 usage, 3 harness or environment fault, 130 in
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return hinted{err, fmt.Sprintf("see %s --help", c.CommandPath())}
 	})
-	root.AddCommand(runCommand(), replayCommand(), conformCommand(), capacityCommand(), benchCommand(), listCommand(), versionCommand())
+	root.AddCommand(runCommand(), replayCommand(), conformCommand(), capacityCommand(), shrinkCommand(), explainCommand(), adviseCommand(), selftestCommand(), panelCommand(), benchCommand(), gpuCommand(), listCommand(), versionCommand())
 	return root
 }

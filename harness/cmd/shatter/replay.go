@@ -126,10 +126,8 @@ func (f *replayFlags) one(ctx context.Context, p *executor.Program, t executor.T
 	if err != nil {
 		return nil, nil, err
 	}
-	judge := properties.NewJudge()
-	if f.known == "off" {
-		judge = properties.WithoutKnown(judge)
-	}
+	defer closeDevice(dev)
+	judge := f.judge()()
 	var history historyWriter
 	var log *logWriter
 	if f.log != "" {
@@ -138,7 +136,7 @@ func (f *replayFlags) one(ctx context.Context, p *executor.Program, t executor.T
 		}
 		defer log.abandon()
 	}
-	opts := executor.Options{Device: dev, Properties: properties.All(), Judge: judge}
+	opts := executor.Options{Device: dev, Properties: properties.All(), Judge: judge, Verify: f.bytesVerified, Faults: f.faults}
 	if f.history || log != nil {
 		opts.OnRow = func(w *executor.Row) {
 			if f.history {
@@ -158,15 +156,19 @@ func (f *replayFlags) one(ctx context.Context, p *executor.Program, t executor.T
 			return nil, nil, faultError{err}
 		}
 	}
+	if err := f.relate(p.Trace, t, capacity, res); err != nil {
+		return nil, nil, err
+	}
 	r := &reports.ReplayReport{
 		Schema: reports.ReplaySchema, Trace: p.Trace.Name, Operations: p.Len(), Capacity: capacity, Allocator: t.Name,
 		Executed: res.Ops, End: reports.NewEnd(res), Findings: []reports.Finding{}, Known: []reports.Known{}, Refusals: []reports.Refusal{},
 	}
 	r.PeakLive, _ = measure.PeakLive(p.Trace)
-	line := reports.Replay(p.Trace.Name, t.Name, capacity)
+	line := reports.Replay(p.Trace.Name, t.Name, capacity, f.replayFlags()...)
 	for _, v := range res.Findings {
 		r.Findings = append(r.Findings, reports.Finding{
 			Finding: v, Signature: v.Signature(), Trace: p.Trace.Name, Capacity: capacity, Replay: line, Count: 1,
+			Shrink: reports.Shrink(&v, p.Trace.Name, t.Name, capacity, f.replayFlags()...),
 		})
 	}
 	for _, k := range knownIssues() {

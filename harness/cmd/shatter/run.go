@@ -27,6 +27,9 @@ import (
 // defaultSequences is enough for over a million operations on each of two allocators, and takes well under half a minute.
 const defaultSequences = 245
 
+// relateEvery is which sequences of a workload relations are asked about: they take a dozen runs each.
+const relateEvery = 2
+
 type runFlags struct {
 	targetFlags
 	workloads []string
@@ -37,6 +40,8 @@ type runFlags struct {
 	shard     string
 	out       string
 	json      bool
+
+	found campaign.Findings
 }
 
 func runCommand() *cobra.Command {
@@ -56,7 +61,7 @@ of workers.`,
 	}
 	f.register(c)
 	fl := c.Flags()
-	fl.StringArrayVar(&f.workloads, "workload", nil, "workload (see shatter list workloads); repeatable (default: all)")
+	fl.StringArrayVar(&f.workloads, "workload", nil, "workload (see shatter list workloads); repeatable (default: those up to swarm in that list)")
 	fl.IntVar(&f.seqs, "seqs", 0, fmt.Sprintf("number of sequences (default %d, without end with --time)", defaultSequences))
 	fl.IntVar(&f.ops, "ops", 0, "operations of a sequence (default: the workload's)")
 	fl.DurationVar(&f.time, "time", 0, "hard deadline for all that the command does, for example 10m")
@@ -71,18 +76,22 @@ of workers.`,
 // resolve checks all flags and makes the campaign.
 func (f *runFlags) resolve(c *cobra.Command) (campaign.Config, error) {
 	cfg := campaign.Config{
-		Seed: f.seed, Workers: f.workers, NewDevice: f.newDevice(), Measures: true, Sequences: f.seqs,
+		Seed: f.seed, Workers: f.workers, Measures: true, Sequences: f.seqs,
 		Properties: properties.All(), NewJudge: properties.NewJudge,
 	}
 	if err := f.targetFlags.resolve(c); err != nil {
 		return cfg, err
 	}
-	cfg.NewDevice = f.newDevice()
+	cfg.NewDevice, cfg.MeasureDevice = f.dev.New, f.newDevice()
+	cfg.Verify, cfg.Faults = f.bytesVerified, f.faults
+	cfg.Simulated = f.dev.Kind == "sim"
+	if f.dev.Kind == "cuda" {
+		cfg.Workers = 1 // sequences at once would share the card, and each may take all of it
+	}
 	cfg.Capacity = f.bytes
 	cfg.Params.Ops = f.ops
-	if f.known == "off" {
-		cfg.NewJudge = func() executor.Judge { return properties.WithoutKnown(properties.NewJudge()) }
-	}
+	cfg.NewJudge = f.judge()
+	cfg.Relations, cfg.RelateEvery = f.relations(), relateEvery
 	for _, v := range []struct {
 		flag string
 		n    int
@@ -118,16 +127,28 @@ func (f *runFlags) resolve(c *cobra.Command) (campaign.Config, error) {
 		}
 	}
 	for _, s := range f.specs {
-		cfg.Targets = append(cfg.Targets, campaign.Target{
+		t := campaign.Target{
 			Name: s.Name,
 			For: func(t *trace.Trace) (executor.Target, error) {
 				return targetOf(s), checkSettings(t, s)
 			},
-		})
+		}
+		if s.Settings != nil {
+			t.Settings = func(*trace.Trace) (string, func(string) (executor.Target, error), error) {
+				return confOf(s), settingsFor(s), nil
+			}
+		}
+		cfg.Targets = append(cfg.Targets, t)
 	}
 	if len(f.specs) == 0 {
 		for _, base := range []string{"classic", "expandable"} {
-			cfg.Targets = append(cfg.Targets, campaign.Target{Name: base, For: fromHeader(base)})
+			cfg.Targets = append(cfg.Targets, campaign.Target{
+				Name: base, For: fromHeader(base),
+				Settings: func(t *trace.Trace) (string, func(string) (executor.Target, error), error) {
+					s, err := headerSpec(t, base)
+					return confOf(s), settingsFor(s), err
+				},
+			})
 		}
 	}
 	if f.out != "" {
@@ -214,7 +235,7 @@ func (f *runFlags) run(c *cobra.Command) error {
 }
 
 func (f *runFlags) header(cfg campaign.Config) reports.Run {
-	r := reports.Run{Shatter: version, Seed: f.seed, Device: f.dev.Name, Shard: f.shard}
+	r := reports.Run{Shatter: version, Seed: f.seed, Device: f.dev.Name, Shard: f.shard, ReplayFlags: f.replayFlags()}
 	for _, t := range cfg.Targets {
 		r.Allocators = append(r.Allocators, t.Name)
 	}
@@ -222,24 +243,34 @@ func (f *runFlags) header(cfg campaign.Config) reports.Run {
 		r.Properties = append(r.Properties, p.ID)
 	}
 	r.Properties = append(r.Properties, executor.NoFalseOOM)
+	for _, l := range cfg.Relations {
+		r.Properties = append(r.Properties, l.ID)
+	}
+	if f.bytesVerified != executor.VerifyOff {
+		r.Properties = append(r.Properties, executor.DataIntegrity)
+	}
+	if f.faults != nil {
+		r.Properties = append(r.Properties, executor.FaultRecovery)
+	}
 	return r
 }
 
-// keep writes the trace of a sequence with findings.
+// keep writes the trace of a finding, the smallest one of each signature.
 func (f *runFlags) keep(s *campaign.Sequence) error {
 	if f.out == "" {
 		return nil
 	}
 	for _, r := range s.Runs {
-		if len(r.Result.Findings) == 0 {
-			continue
-		}
-		v := &r.Result.Findings[0]
-		t := &trace.Trace{Header: append(s.Trace.Header[:len(s.Trace.Header):len(s.Trace.Header)],
-			trace.Field{Key: "finding", Value: v.String()}, trace.Field{Key: "allocator", Value: r.Allocator}), Ops: s.Trace.Ops}
-		name := fmt.Sprintf("%s-%d.trace", v.Signature(), s.Index)
-		if err := trace.WriteFile(filepath.Join(f.out, name), t); err != nil {
-			return faultError{err}
+		for i := range r.Result.Findings {
+			v := &r.Result.Findings[i]
+			if _, smallest := f.found.Add(*v, s.Trace, r.Allocator, s.Capacity); !smallest {
+				continue
+			}
+			t := &trace.Trace{Header: append(s.Trace.Header[:len(s.Trace.Header):len(s.Trace.Header)],
+				trace.Field{Key: "finding", Value: v.String()}, trace.Field{Key: "allocator", Value: r.Allocator}), Ops: s.Trace.Ops}
+			if err := trace.WriteFile(filepath.Join(f.out, v.Signature()+".trace"), t); err != nil {
+				return faultError{err}
+			}
 		}
 	}
 	return nil

@@ -24,6 +24,9 @@ typedef enum cudaError cudaError_t;
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive, cudaStreamCaptureStatusInvalidated };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+typedef struct CUuserObject_st* cudaUserObject_t;
+typedef void (*cudaHostFn_t)(void*);
+enum { cudaUserObjectNoDestructorSync = 1, cudaGraphUserObjectMove = 1 };
 typedef struct { char reserved[64]; } cudaIpcEventHandle_t;
 struct cudaDeviceProp {
   char name[256];
@@ -37,6 +40,13 @@ extern "C" {
 cudaError_t cudaStreamQuery(cudaStream_t);
 cudaError_t cudaStreamSynchronize(cudaStream_t);
 cudaError_t cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus*);
+// CUDA 13 has seven parameters where 12 has three.
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, enum cudaStreamCaptureStatus*, ...);
+cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t, enum cudaStreamCaptureStatus*, ...);
+cudaError_t cudaUserObjectCreate(cudaUserObject_t*, void*, cudaHostFn_t, unsigned, unsigned);
+cudaError_t cudaUserObjectRelease(cudaUserObject_t, unsigned);
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t, cudaUserObject_t, unsigned, unsigned);
+cudaError_t cudaStreamBeginCapture(cudaStream_t, enum cudaStreamCaptureMode);
 cudaError_t cudaStreamGetPriority(cudaStream_t, int*);
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode*);

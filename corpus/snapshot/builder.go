@@ -1,0 +1,502 @@
+package snapshot
+
+import "slices"
+
+// Keys that the schema knows; their string numbers are fixed.
+const (
+	keyAction uint32 = iota
+	keyAddr
+	keySize
+	keyStream
+	keyTime
+	keyFrames
+	keyDeviceFree
+	keyPoolID
+	keyFilename
+	keyLine
+	keyName
+	keyAddress
+	keyTotalSize
+	keyAllocatedSize
+	keyActiveSize
+	keyRequestedSize
+	keySegmentType
+	keySegmentPool
+	keyExpandable
+	keyBlocks
+	keyState
+	keyHistory
+	keyRealSize
+	keyDevice
+	keyStage
+	keySegments
+	keyTraces
+	keySettings
+	keyAnnotations
+	keyContext
+	keyMetadata
+	keyForward
+	keyOverflowed
+	keyMaxEntries
+	keyReuse
+)
+
+var keyNames = []string{
+	"action", "addr", "size", "stream", "time_us", "frames", "device_free", "pool_id", "filename", "line", "name", "address",
+	"total_size", "allocated_size", "active_size", "requested_size", "segment_type", "segment_pool_id", "is_expandable", "blocks",
+	"state", "history", "real_size", "device", "stage", "segments", "device_traces", "allocator_settings", "external_annotations",
+	"compile_context", "user_metadata", "forward_frames", "trace_alloc_overflowed", "trace_alloc_max_entries",
+	"graph_capture_record_stream_reuse",
+}
+
+type dictKind uint8
+
+const (
+	dictEmpty dictKind = iota
+	dictGeneric
+	dictEvent
+	dictFrame
+	dictBlock
+	dictSegment
+	dictNote
+)
+
+// dict says what became of a dict: what has the keys of the schema is stored as a record at once, at a tenth of the size.
+type dict struct {
+	kind dictKind
+	at   uint32
+}
+
+type pair struct{ key, value value }
+
+type listKind uint8
+
+const (
+	listEmpty listKind = iota
+	listStack          // frames: span of refs
+	listValues
+)
+
+type list struct {
+	kind  listKind
+	start uint32 // in refs, or index in values
+	n     uint32
+}
+
+// blockRecord is a block with what is resolved at the end.
+type blockRecord struct {
+	Block
+	hasAddr bool
+	history value
+}
+
+type segmentRecord struct {
+	Segment
+	blocks value
+}
+
+// builder makes records of dicts as they come.
+type builder struct {
+	d       *decoder
+	strings []string
+	known   map[string]uint32
+	seen    [64]bool // schema keys that occur in entries, by number
+
+	dicts    []dict
+	generics [][]pair
+	lists    []list
+	refs     []uint32 // frames of stacks
+	values   [][]value
+
+	events   []Event
+	frames   []Frame
+	frameOf  map[Frame]uint32
+	blocks   []blockRecord
+	segments []segmentRecord
+	notes    []Annotation
+	pools    []Pool
+}
+
+func newBuilder(d *decoder) *builder {
+	b := &builder{d: d, known: map[string]uint32{}, frameOf: map[Frame]uint32{}, pools: []Pool{{}}}
+	for _, k := range keyNames {
+		b.intern([]byte(k))
+	}
+	return b
+}
+
+func (b *builder) intern(s []byte) uint32 {
+	if n, ok := b.known[string(s)]; ok {
+		return n
+	}
+	n := uint32(len(b.strings))
+	b.strings = append(b.strings, string(s))
+	b.known[b.strings[n]] = n
+	return n
+}
+
+func (b *builder) newDict() value {
+	b.dicts = append(b.dicts, dict{})
+	return makeValue(kindDict, uint64(len(b.dicts)-1))
+}
+
+func (b *builder) newList() value {
+	b.lists = append(b.lists, list{})
+	return makeValue(kindList, uint64(len(b.lists)-1))
+}
+
+// classify tells what a dict with these keys is.
+func classify(items []value) dictKind {
+	var has uint64
+	for i := 0; i < len(items); i += 2 {
+		if k := items[i]; k.kind() == kindStr && k.index() < 64 {
+			has |= 1 << k.index()
+		}
+	}
+	all := func(keys ...uint32) bool {
+		for _, k := range keys {
+			if has>>k&1 == 0 {
+				return false
+			}
+		}
+		return true
+	}
+	switch {
+	case all(keyAction):
+		return dictEvent
+	case all(keyFilename, keyLine), all(keyFilename, keyName):
+		return dictFrame
+	case all(keyBlocks, keyTotalSize):
+		return dictSegment
+	case all(keyState, keySize):
+		return dictBlock
+	case all(keyStage, keyName):
+		return dictNote
+	}
+	return dictGeneric
+}
+
+// setItems stores pairs in a dict. The answer says what is wrong, empty if nothing is.
+func (b *builder) setItems(i uint32, items []value) string {
+	d := &b.dicts[i]
+	switch d.kind {
+	case dictEmpty:
+		if d.kind = classify(items); d.kind == dictGeneric {
+			d.at = uint32(len(b.generics))
+			b.generics = append(b.generics, nil)
+			return b.addPairs(d.at, items)
+		}
+		b.newRecord(d)
+	case dictGeneric:
+		// A dict of the schema may come item by item; then it becomes a record once its keys say so.
+		old := b.generics[d.at]
+		if len(old) > 32 {
+			return b.addPairs(d.at, items)
+		}
+		all := make([]value, 0, 2*len(old)+len(items))
+		for _, p := range old {
+			all = append(all, p.key, p.value)
+		}
+		all = append(all, items...)
+		k := classify(all)
+		if k == dictGeneric {
+			return b.addPairs(d.at, items)
+		}
+		b.generics[d.at] = nil
+		d.kind, items = k, all
+		b.newRecord(d)
+	}
+	for k := 0; k < len(items); k += 2 {
+		key, v := items[k], items[k+1]
+		if key.kind() != kindStr {
+			continue
+		}
+		n := key.index()
+		if n < 64 {
+			b.seen[n] = true
+		}
+		var ok bool
+		switch d.kind {
+		case dictEvent:
+			ok = b.setEvent(&b.events[d.at], n, v)
+		case dictFrame:
+			ok = b.setFrame(d, n, v)
+		case dictBlock:
+			ok = b.setBlock(&b.blocks[d.at], n, v)
+		case dictSegment:
+			ok = b.setSegment(&b.segments[d.at], n, v)
+		case dictNote:
+			ok = b.setNote(&b.notes[d.at], n, v)
+		}
+		if !ok {
+			return "key " + quoted(b.strings[n]) + " has a value of another type than it must have"
+		}
+	}
+	if d.kind == dictFrame {
+		b.shareFrame(d)
+	}
+	return ""
+}
+
+func (b *builder) addPairs(at uint32, items []value) string {
+	for k := 0; k < len(items); k += 2 {
+		b.generics[at] = append(b.generics[at], pair{items[k], items[k+1]})
+	}
+	return ""
+}
+
+func (b *builder) newRecord(d *dict) {
+	n := 0
+	switch d.kind {
+	case dictEvent:
+		n = len(b.events)
+		b.events = append(b.events, Event{})
+	case dictFrame:
+		n = len(b.frames)
+		b.frames = append(b.frames, Frame{})
+	case dictBlock:
+		n = len(b.blocks)
+		b.blocks = append(b.blocks, blockRecord{})
+	case dictSegment:
+		n = len(b.segments)
+		b.segments = append(b.segments, segmentRecord{})
+	case dictNote:
+		n = len(b.notes)
+		b.notes = append(b.notes, Annotation{})
+	}
+	d.at = uint32(n)
+}
+
+// shareFrame lets equal frames be one, if the frame just made is the latest.
+func (b *builder) shareFrame(d *dict) {
+	f := b.frames[d.at]
+	if n, ok := b.frameOf[f]; ok {
+		if n != d.at && int(d.at) == len(b.frames)-1 {
+			b.frames = b.frames[:d.at]
+			d.at = n
+		}
+		return
+	}
+	b.frameOf[f] = d.at
+}
+
+var actions = map[string]Action{
+	"alloc": Alloc, "free_requested": FreeRequested, "free_completed": FreeCompleted, "segment_alloc": SegmentAlloc,
+	"segment_free": SegmentFree, "segment_map": SegmentMap, "segment_unmap": SegmentUnmap, "oom": OOM, "snapshot": Taken,
+}
+
+func (b *builder) number(v value, into *uint64) bool {
+	n, ok := b.d.number(v)
+	*into = n
+	return ok
+}
+
+func (b *builder) text(v value) (string, bool) {
+	if v.kind() != kindStr {
+		return "", false
+	}
+	return b.strings[v.index()], true
+}
+
+func (b *builder) setEvent(e *Event, key uint32, v value) bool {
+	ok := true
+	switch key {
+	case keyAction:
+		var s string
+		if s, ok = b.text(v); ok {
+			e.Action = actions[s] // unknown ones become Other
+		}
+	case keyAddr, keyDeviceFree:
+		ok = b.number(v, &e.Addr)
+	case keySize:
+		ok = b.number(v, &e.Size)
+	case keyStream:
+		ok = b.number(v, &e.Stream)
+	case keyTime:
+		var n uint64
+		ok = b.number(v, &n)
+		e.TimeUS = int64(n)
+	case keyFrames:
+		e.Stack = b.stack(v)
+	case keyPoolID:
+		e.Pool = b.pool(v)
+	}
+	return ok
+}
+
+func (b *builder) setFrame(d *dict, key uint32, v value) bool {
+	f := &b.frames[d.at]
+	ok := true
+	switch key {
+	case keyFilename:
+		f.File, ok = b.text(v)
+	case keyName:
+		f.Name, ok = b.text(v)
+	case keyLine:
+		var n uint64
+		ok = b.number(v, &n)
+		f.Line = int(int64(n))
+	}
+	return ok
+}
+
+func (b *builder) setBlock(r *blockRecord, key uint32, v value) bool {
+	ok := true
+	switch key {
+	case keyAddress, keyAddr:
+		ok = b.number(v, &r.Addr)
+		r.hasAddr = true
+	case keySize:
+		ok = b.number(v, &r.Size)
+	case keyRequestedSize:
+		ok = b.number(v, &r.Requested)
+	case keyState:
+		var s string
+		s, ok = b.text(v)
+		switch s {
+		case "active_allocated":
+			r.State = Live
+		case "active_pending_free", "active_awaiting_free":
+			r.State = Pending
+		default:
+			r.State = Inactive
+		}
+	case keyFrames:
+		r.Stack = b.stack(v)
+	case keyHistory:
+		r.history = v
+	}
+	return ok
+}
+
+func (b *builder) setSegment(r *segmentRecord, key uint32, v value) bool {
+	ok := true
+	var n uint64
+	switch key {
+	case keyDevice:
+		ok = b.number(v, &n)
+		r.Device = int(int64(n))
+	case keyAddress:
+		ok = b.number(v, &r.Addr)
+	case keyTotalSize:
+		ok = b.number(v, &r.Size)
+	case keyStream:
+		ok = b.number(v, &r.Stream)
+	case keySegmentType:
+		var s string
+		s, ok = b.text(v)
+		r.Small = s == "small"
+	case keySegmentPool:
+		r.Pool = b.pools[b.pool(v)]
+	case keyExpandable:
+		ok = b.number(v, &n)
+		r.Expandable = n != 0
+	case keyFrames:
+		r.Stack = b.stack(v)
+	case keyBlocks:
+		ok = v.kind() == kindList
+		r.blocks = v
+	}
+	return ok
+}
+
+func (b *builder) setNote(a *Annotation, key uint32, v value) bool {
+	ok := true
+	var n uint64
+	switch key {
+	case keyName:
+		a.Name, ok = b.text(v)
+	case keyStage:
+		var s string
+		s, ok = b.text(v)
+		a.End = s == "END"
+	case keyDevice:
+		ok = b.number(v, &n)
+		a.Device = int(int64(n))
+	case keyTime:
+		ok = b.number(v, &n)
+		a.TimeUS = int64(n)
+	}
+	return ok
+}
+
+// stack is the list of frames as a stack number, 0 if it is none.
+func (b *builder) stack(v value) uint32 {
+	if v.kind() != kindList || b.lists[v.index()].kind != listStack {
+		return 0
+	}
+	return v.index() + 1
+}
+
+// pool is a pair of integers as a number of the list of pools; 0 is the default pool.
+func (b *builder) pool(v value) uint32 {
+	if v.kind() != kindList {
+		return 0
+	}
+	items := b.items(v.index())
+	if len(items) != 2 {
+		return 0
+	}
+	var p Pool
+	p.Graph, _ = b.d.number(items[0])
+	p.User, _ = b.d.number(items[1])
+	if i := slices.Index(b.pools, p); i >= 0 {
+		return uint32(i)
+	}
+	if len(b.pools) >= maxPools {
+		return maxPools - 1
+	}
+	b.pools = append(b.pools, p)
+	return uint32(len(b.pools) - 1)
+}
+
+// maxPools bounds the search for a pool. Programs with a graph for every batch size have a few hundred.
+const maxPools = 4096
+
+// items are the values of a list that is no stack.
+func (b *builder) items(i uint32) []value {
+	if l := b.lists[i]; l.kind == listValues {
+		return b.values[l.start]
+	}
+	return nil
+}
+
+// appendItems appends to a list. A list of frames that comes at once, as they do, is a span of refs.
+func (b *builder) appendItems(i uint32, items []value) string {
+	if len(items) == 0 {
+		return ""
+	}
+	l := &b.lists[i]
+	if l.kind == listEmpty && b.areFrames(items) {
+		*l = list{listStack, uint32(len(b.refs)), uint32(len(items))}
+		for _, v := range items {
+			b.refs = append(b.refs, b.dicts[v.index()].at)
+		}
+		return ""
+	}
+	switch l.kind {
+	case listEmpty:
+		*l = list{kind: listValues, start: uint32(len(b.values))}
+		b.values = append(b.values, nil)
+	case listStack:
+		if b.areFrames(items) && int(l.start+l.n) == len(b.refs) {
+			for _, v := range items {
+				b.refs = append(b.refs, b.dicts[v.index()].at)
+			}
+			l.n += uint32(len(items))
+			return ""
+		}
+		return "frames and other values in one list, or two lists of frames that grow in turn"
+	}
+	b.values[l.start] = append(b.values[l.start], items...)
+	return ""
+}
+
+func (b *builder) areFrames(items []value) bool {
+	for _, v := range items {
+		if v.kind() != kindDict || b.dicts[v.index()].kind != dictFrame {
+			return false
+		}
+	}
+	return true
+}

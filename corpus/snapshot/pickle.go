@@ -1,0 +1,524 @@
+package snapshot
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"unicode/utf8"
+)
+
+// Error says what is wrong with a snapshot file, where, and what to do about it.
+type Error struct {
+	// Name is the file.
+	Name string
+	// Offset is the byte of the pickle at which it went wrong; -1 if no byte is to blame.
+	Offset int64
+	Msg    string
+	// Hint says what to do; it may be empty.
+	Hint string
+}
+
+// Error returns "file: byte n: message (hint)".
+func (e *Error) Error() string {
+	s := e.Name + ": "
+	if e.Offset >= 0 {
+		s += fmt.Sprintf("byte %d: ", e.Offset)
+	}
+	s += e.Msg
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	return s
+}
+
+// A value is 8 bytes, since a file has millions: the kind in the upper four bits, an index or a small integer below.
+type value uint64
+
+type kind uint8
+
+const (
+	kindNone kind = iota
+	kindBool
+	kindInt  // 60 bits, signed
+	kindWide // an integer that does not fit, or a float: index in wide
+	kindStr
+	kindList
+	kindDict
+)
+
+const (
+	kindShift   = 60
+	payloadMask = 1<<kindShift - 1
+)
+
+func makeValue(k kind, payload uint64) value {
+	return value(uint64(k)<<kindShift | payload&payloadMask)
+}
+
+func (v value) kind() kind { return kind(v >> kindShift) }
+
+func (v value) index() uint32 { return uint32(v) }
+
+// small is the integer of a kindInt or kindBool.
+func (v value) small() int64 { return int64(v<<(64-kindShift)) >> (64 - kindShift) }
+
+// wide is a number that a value has no room for.
+type wide struct {
+	bits    uint64
+	isFloat bool
+}
+
+// Bounds against files that are no snapshots. Real files nest six deep and have no string over a few kilobytes, but for the text
+// of settings and metadata.
+const (
+	maxString = 16 << 20
+	maxStack  = 1 << 26 // values waiting for their container; Python writes batches of 1000
+)
+
+// decoder reads the subset of pickle that memory snapshots take.
+type decoder struct {
+	name string
+	in   *bufio.Reader
+	at   int64 // offset of the next byte
+
+	stack []value
+	marks []int
+	memo  []value
+	wides []wide
+	buf   []byte
+	b     *builder
+}
+
+func (d *decoder) fail(at int64, hint, format string, args ...any) *Error {
+	return &Error{Name: d.name, Offset: at, Msg: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+const (
+	truncatedHint = "the file is cut short: copy or dump it again"
+	damagedHint   = "the file is damaged, or no memory snapshot"
+)
+
+func (d *decoder) readErr(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return d.fail(d.at, truncatedHint, "the file ends in the middle")
+	}
+	return d.fail(d.at, "", "reading failed: %v", err)
+}
+
+func (d *decoder) byte() (byte, error) {
+	b, err := d.in.ReadByte()
+	if err != nil {
+		return 0, d.readErr(err)
+	}
+	d.at++
+	return b, nil
+}
+
+// bytes returns the next n bytes; they are valid until the next read. n is at most the buffer of in.
+func (d *decoder) bytes(n int) ([]byte, error) {
+	b, err := d.in.Peek(n)
+	if err != nil {
+		return nil, d.readErr(err)
+	}
+	_, _ = d.in.Discard(n) // it was peeked at
+	d.at += int64(n)
+	return b, nil
+}
+
+// run decodes up to STOP and returns the value.
+func (d *decoder) run() (value, error) {
+	for {
+		at := d.at
+		op, err := d.byte()
+		if err != nil {
+			return 0, err
+		}
+		if op == '.' {
+			if len(d.stack) != 1 || len(d.marks) > 0 {
+				return 0, d.fail(at, damagedHint, "STOP with %d values left", len(d.stack))
+			}
+			return d.stack[0], nil
+		}
+		if err := d.step(op, at); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (d *decoder) push(v value) { d.stack = append(d.stack, v) }
+
+// step executes one opcode.
+func (d *decoder) step(op byte, at int64) error {
+	if len(d.stack) > maxStack {
+		return d.fail(at, damagedHint, "over %d values wait for their container", maxStack)
+	}
+	switch op {
+	case 'h': // BINGET
+		n, err := d.byte()
+		if err != nil {
+			return err
+		}
+		return d.get(uint32(n), at)
+	case 'j': // LONG_BINGET
+		b, err := d.bytes(4)
+		if err != nil {
+			return err
+		}
+		return d.get(binary.LittleEndian.Uint32(b), at)
+	case 'K': // BININT1
+		n, err := d.byte()
+		d.push(makeValue(kindInt, uint64(n)))
+		return err
+	case 'M': // BININT2
+		b, err := d.bytes(2)
+		if err != nil {
+			return err
+		}
+		d.push(makeValue(kindInt, uint64(binary.LittleEndian.Uint16(b))))
+	case 'J': // BININT
+		b, err := d.bytes(4)
+		if err != nil {
+			return err
+		}
+		d.push(makeValue(kindInt, uint64(int64(int32(binary.LittleEndian.Uint32(b))))))
+	case 0x8a: // LONG1
+		n, err := d.byte()
+		if err != nil {
+			return err
+		}
+		return d.long(uint64(n), at)
+	case 0x8b: // LONG4
+		b, err := d.bytes(4)
+		if err != nil {
+			return err
+		}
+		return d.long(uint64(binary.LittleEndian.Uint32(b)), at)
+	case 'G': // BINFLOAT
+		b, err := d.bytes(8)
+		if err != nil {
+			return err
+		}
+		d.pushWide(wide{bits: binary.BigEndian.Uint64(b), isFloat: true})
+	case 0x8c: // SHORT_BINUNICODE
+		n, err := d.byte()
+		if err != nil {
+			return err
+		}
+		return d.text(uint64(n), at)
+	case 'X': // BINUNICODE
+		b, err := d.bytes(4)
+		if err != nil {
+			return err
+		}
+		return d.text(uint64(binary.LittleEndian.Uint32(b)), at)
+	case 0x8d: // BINUNICODE8
+		b, err := d.bytes(8)
+		if err != nil {
+			return err
+		}
+		return d.text(binary.LittleEndian.Uint64(b), at)
+	case 0x94: // MEMOIZE
+		return d.put(uint64(len(d.memo)), at)
+	case 'q': // BINPUT
+		n, err := d.byte()
+		if err != nil {
+			return err
+		}
+		return d.put(uint64(n), at)
+	case 'r': // LONG_BINPUT
+		b, err := d.bytes(4)
+		if err != nil {
+			return err
+		}
+		return d.put(uint64(binary.LittleEndian.Uint32(b)), at)
+	case '(': // MARK
+		d.marks = append(d.marks, len(d.stack))
+		if len(d.marks) > maxDepth {
+			return d.fail(at, damagedHint, "containers are nested over %d deep", maxDepth)
+		}
+	case '}': // EMPTY_DICT
+		d.push(d.b.newDict())
+	case ']', ')': // EMPTY_LIST, EMPTY_TUPLE
+		d.push(d.b.newList())
+	case 'N':
+		d.push(makeValue(kindNone, 0))
+	case 0x88: // NEWTRUE
+		d.push(makeValue(kindBool, 1))
+	case 0x89: // NEWFALSE
+		d.push(makeValue(kindBool, 0))
+	case 'u', 'd', 'e', 'l', 't': // SETITEMS, DICT, APPENDS, LIST, TUPLE
+		return d.fromMark(op, at)
+	case 's', 'a', 0x85, 0x86, 0x87: // SETITEM, APPEND, TUPLE1 to 3
+		return d.fromTop(op, at)
+	case 0x80: // PROTO
+		v, err := d.byte()
+		if err == nil && (v < 2 || v > 5) {
+			return d.fail(at, "write it with protocol 2, 4 or 5", "pickle protocol %d is not read", v)
+		}
+		return err
+	case 0x95: // FRAME: a hint on buffering; the reader has its own
+		_, err := d.bytes(8)
+		return err
+	default:
+		return d.refuse(op, at)
+	}
+	return nil
+}
+
+// maxDepth bounds nested containers: snapshots need 7.
+const maxDepth = 64
+
+// refuse names an opcode that data does not take.
+func (d *decoder) refuse(op byte, at int64) error {
+	if at == 0 {
+		return d.fail(0, "give the .pickle that torch.cuda.memory._dump_snapshot wrote, or the .html of _memory_viz.py",
+			"no memory snapshot: it begins with %q", op)
+	}
+	if name, ok := executes[op]; ok {
+		return d.fail(at, "it could execute code, which no memory snapshot needs; do not load this file with Python either",
+			"opcode %s is refused", name)
+	}
+	if name, ok := others[op]; ok {
+		return d.fail(at, "memory snapshots hold dicts, lists, strings and numbers only", "opcode %s is refused", name)
+	}
+	return d.fail(at, damagedHint, "byte 0x%02x is no opcode", op)
+}
+
+// executes are the opcodes that import, call or fill objects.
+var executes = map[byte]string{
+	'c': "GLOBAL", 0x93: "STACK_GLOBAL", 'R': "REDUCE", 'b': "BUILD", 'i': "INST", 'o': "OBJ", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX",
+	'P': "PERSID", 'Q': "BINPERSID", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4",
+}
+
+// others are opcodes that Python's pickler does not write for this data.
+var others = map[byte]string{
+	'0': "POP", '1': "POP_MARK", '2': "DUP", 'F': "FLOAT", 'I': "INT", 'L': "LONG", 'S': "STRING", 'T': "BINSTRING", 'U': "SHORT_BINSTRING",
+	'V': "UNICODE", 'g': "GET", 'p': "PUT", 'B': "BINBYTES", 'C': "SHORT_BINBYTES", 0x8e: "BINBYTES8", 0x8f: "EMPTY_SET",
+	0x90: "ADDITEMS", 0x91: "FROZENSET", 0x96: "BYTEARRAY8", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",
+}
+
+func (d *decoder) get(n uint32, at int64) error {
+	if uint64(n) >= uint64(len(d.memo)) {
+		return d.fail(at, damagedHint, "back reference %d, of %d so far", n, len(d.memo))
+	}
+	d.push(d.memo[n])
+	return nil
+}
+
+func (d *decoder) put(n uint64, at int64) error {
+	if len(d.stack) == 0 {
+		return d.fail(at, damagedHint, "there is no value to remember")
+	}
+	// Picklers number their values in order, so a number beyond what the bytes so far can hold is a lie.
+	if n > uint64(at) {
+		return d.fail(at, damagedHint, "memo number %d is larger than the file so far", n)
+	}
+	for uint64(len(d.memo)) <= n {
+		d.memo = append(d.memo, makeValue(kindNone, 0))
+	}
+	d.memo[n] = d.stack[len(d.stack)-1]
+	return nil
+}
+
+func (d *decoder) pushWide(w wide) {
+	d.push(makeValue(kindWide, uint64(len(d.wides))))
+	d.wides = append(d.wides, w)
+}
+
+// long reads an integer of n bytes, least significant first, signed.
+func (d *decoder) long(n uint64, at int64) error {
+	if n > 9 {
+		return d.fail(at, damagedHint, "an integer of %d bytes; addresses and sizes have at most 8", n)
+	}
+	b, err := d.bytes(int(n))
+	if err != nil {
+		return err
+	}
+	var u uint64
+	for i, c := range b[:min(n, 8)] {
+		u |= uint64(c) << (8 * i)
+	}
+	switch {
+	case n == 9 && b[8] != 0:
+		return d.fail(at, damagedHint, "an integer over 2^64")
+	case n > 0 && n < 8 && b[n-1]&0x80 != 0:
+		u |= ^uint64(0) << (8 * n)
+	}
+	if s := int64(u); n < 9 && s >= -(1<<(kindShift-1)) && s < 1<<(kindShift-1) {
+		d.push(makeValue(kindInt, u))
+		return nil
+	}
+	d.pushWide(wide{bits: u})
+	return nil
+}
+
+// text reads a string of n bytes.
+func (d *decoder) text(n uint64, at int64) error {
+	if n > maxString {
+		return d.fail(at, damagedHint, "a string of %d bytes, over the limit of %d", n, maxString)
+	}
+	var b []byte
+	var err error
+	if n <= 4096 {
+		if b, err = d.bytes(int(n)); err != nil {
+			return err
+		}
+	} else if b, err = d.longText(int(n)); err != nil {
+		return err
+	}
+	// Python writes lone surrogates as they are ("surrogatepass"); what else is no UTF-8 is damage.
+	if !utf8.Valid(b) && !onlySurrogates(b) {
+		return d.fail(at, damagedHint, "a string that is not UTF-8")
+	}
+	d.push(makeValue(kindStr, uint64(d.b.intern(b))))
+	return nil
+}
+
+// longText grows with what really comes, so that a claim of 16 MB costs nothing by itself.
+func (d *decoder) longText(n int) ([]byte, error) {
+	d.buf = d.buf[:0]
+	for len(d.buf) < n {
+		b, err := d.bytes(min(n-len(d.buf), 4096))
+		if err != nil {
+			return nil, err
+		}
+		d.buf = append(d.buf, b...)
+	}
+	return d.buf, nil
+}
+
+// onlySurrogates tells whether the bytes are UTF-8 but for surrogates in three bytes.
+func onlySurrogates(b []byte) bool {
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		if r == utf8.RuneError && n <= 1 {
+			if len(b) < 3 || b[0] != 0xed || b[1] < 0xa0 || b[1] > 0xbf || b[2]&0xc0 != 0x80 {
+				return false
+			}
+			n = 3
+		}
+		b = b[n:]
+	}
+	return true
+}
+
+// fromMark executes an opcode that takes all values back to the last mark.
+func (d *decoder) fromMark(op byte, at int64) error {
+	if len(d.marks) == 0 {
+		return d.fail(at, damagedHint, "there is no mark")
+	}
+	mark := d.marks[len(d.marks)-1]
+	d.marks = d.marks[:len(d.marks)-1]
+	items := d.stack[mark:]
+	var target value
+	switch op {
+	case 'd':
+		target = d.b.newDict()
+	case 'l', 't':
+		target = d.b.newList()
+	default:
+		if mark == 0 || len(d.marks) > 0 && d.marks[len(d.marks)-1] >= mark {
+			return d.fail(at, damagedHint, "there is no container before the mark")
+		}
+		target = d.stack[mark-1]
+	}
+	if err := d.fill(target, items, op == 'u' || op == 'd', at); err != nil {
+		return err
+	}
+	d.stack = d.stack[:mark]
+	if op == 'd' || op == 'l' || op == 't' {
+		d.push(target)
+	}
+	return nil
+}
+
+// fromTop executes an opcode that takes a fixed number of values.
+func (d *decoder) fromTop(op byte, at int64) error {
+	n := 1
+	switch op {
+	case 's', 0x86:
+		n = 2
+	case 0x87:
+		n = 3
+	}
+	floor := 0
+	if len(d.marks) > 0 {
+		floor = d.marks[len(d.marks)-1]
+	}
+	need := n
+	if op == 's' || op == 'a' {
+		need++
+	}
+	if len(d.stack)-floor < need {
+		return d.fail(at, damagedHint, "%d values are needed, there are %d", need, len(d.stack)-floor)
+	}
+	first := len(d.stack) - n
+	target := d.stack[len(d.stack)-need]
+	if need == n {
+		target = d.b.newList()
+	}
+	if err := d.fill(target, d.stack[first:], op == 's', at); err != nil {
+		return err
+	}
+	d.stack = d.stack[:first]
+	if need == n {
+		d.push(target)
+	}
+	return nil
+}
+
+func (d *decoder) fill(target value, items []value, pairs bool, at int64) error {
+	var msg string
+	switch {
+	case pairs && target.kind() != kindDict:
+		msg = "items are set in what is no dict"
+	case pairs && len(items)%2 != 0:
+		msg = "a key without a value"
+	case pairs:
+		msg = d.b.setItems(target.index(), items)
+	case target.kind() != kindList:
+		msg = "values are appended to what is no list"
+	default:
+		msg = d.b.appendItems(target.index(), items)
+	}
+	if msg != "" {
+		return d.fail(at, damagedHint, "%s", msg)
+	}
+	return nil
+}
+
+// number returns a value as an integer. Addresses from 2^63 on come as negative ones from C++ and as large ones from Python; both
+// are the same 64 bits.
+func (d *decoder) number(v value) (uint64, bool) {
+	switch v.kind() {
+	case kindInt, kindBool:
+		return uint64(v.small()), true
+	case kindWide:
+		w := d.wides[v.index()]
+		if w.isFloat {
+			f := math.Float64frombits(w.bits)
+			if f != math.Trunc(f) || f < -(1<<62) || f > 1<<62 {
+				return 0, false
+			}
+			return uint64(int64(f)), true
+		}
+		return w.bits, true
+	}
+	return 0, false
+}
+
+func (d *decoder) float(v value) float64 {
+	switch v.kind() {
+	case kindInt, kindBool:
+		return float64(v.small())
+	case kindWide:
+		if w := d.wides[v.index()]; w.isFloat {
+			return math.Float64frombits(w.bits)
+		} else {
+			return float64(int64(w.bits))
+		}
+	}
+	return 0
+}

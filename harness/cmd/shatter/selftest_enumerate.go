@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/harness/trace"
+)
+
+// The small traces that are enumerated in full: all sequences over these operations, on these devices, under these settings.
+// That nothing shorter shows a bug is proved for them, not for all sizes.
+var (
+	// Class edges: the pools, a shared segment, an own one, one that is rounded up, a page and more than one.
+	smallSizes = []uint64{513, 1 << 20, 1<<20 + 1, 10 << 20, 11 << 20, 20<<20 - 512, 20 << 20, 22 << 20, 40 << 20}
+	smallConfs = []struct{ conf, fraction string }{
+		{"", ""}, {"max_split_size_mb:22", ""}, {"roundup_power2_divisions:[1:1,2:2,>:4]", ""},
+		{"garbage_collection_threshold:0.3", "1"}, {"", "0.5"},
+	}
+	smallCapacities = []uint64{20 << 20, 42 << 20, 100 << 20}
+)
+
+// enumerate hands all traces up to a length to look, shortest first, until it returns false or a shorter trace cannot come any
+// more.
+func (r *hunted) enumerate(ctx context.Context, h *hunter, most int, look func(*trace.Trace) bool) {
+	for n := 1; n <= most; n++ {
+		for _, expandable := range []bool{false, true} {
+			for _, c := range smallConfs {
+				for _, capacity := range smallCapacities {
+					e := enumerator{length: n, look: func(t *trace.Trace) bool {
+						if ctx.Err() != nil {
+							return false
+						}
+						r.Enumerated++
+						res, err := h.run(t, false)
+						if err != nil || len(res.Findings) == 0 {
+							return true
+						}
+						r.Shortest = n
+						look(t)
+						return false
+					}}
+					e.header = []trace.Field{{Key: trace.KeyCapacity, Value: strconv.FormatUint(capacity, 10)}}
+					conf := c.conf
+					if expandable {
+						conf = joinConf("expandable_segments:True", conf)
+					}
+					if conf != "" {
+						e.header = append(e.header, trace.Field{Key: trace.KeyConf, Value: conf})
+					}
+					if c.fraction != "" {
+						e.header = append(e.header, trace.Field{Key: trace.KeyFraction, Value: c.fraction})
+					}
+					if !e.extend(nil) {
+						return
+					}
+				}
+			}
+		}
+		r.Exhausted = n
+	}
+}
+
+// enumerator makes all traces of a length.
+type enumerator struct {
+	header []trace.Field
+	length int
+	live   []uint64
+	next   uint64
+	look   func(*trace.Trace) bool
+}
+
+// extend tries every operation behind the ones given, and tells whether to go on.
+func (e *enumerator) extend(ops []trace.Op) bool {
+	if len(ops) == e.length {
+		return e.look(&trace.Trace{Name: "enumerated", Header: e.header, Ops: append([]trace.Op(nil), ops...)})
+	}
+	with := func(op trace.Op) bool { return e.extend(append(ops, op)) }
+	for stream := range device.Stream(2) {
+		for _, n := range smallSizes {
+			if stream > 0 && n != 513 && n != 20<<20 {
+				continue // two sizes show what a second stream is kept from
+			}
+			id := e.next
+			e.next++
+			e.live = append(e.live, id)
+			ok := with(trace.Op{Kind: trace.Alloc, ID: id, Bytes: n, Stream: stream})
+			e.live = e.live[:len(e.live)-1]
+			e.next--
+			if !ok {
+				return false
+			}
+		}
+	}
+	for i, id := range e.live {
+		rest := append(append([]uint64(nil), e.live[:i]...), e.live[i+1:]...)
+		all := e.live
+		e.live = rest
+		ok := with(trace.Op{Kind: trace.Free, ID: id})
+		e.live = all
+		if !ok || !with(trace.Op{Kind: trace.Record, ID: id, Stream: 1}) {
+			return false
+		}
+	}
+	return with(trace.Op{Kind: trace.Sync, Stream: trace.AllStreams}) && with(trace.Op{Kind: trace.EmptyCache}) &&
+		with(trace.Op{Kind: trace.Conf, Conf: "expandable_segments:False"}) && with(trace.Op{Kind: trace.Conf, Conf: "expandable_segments:True,max_split_size_mb:21"})
+}

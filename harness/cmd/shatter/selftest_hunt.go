@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/caching"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/device/faultdev"
+	"github.com/shatter-gpu/shatter/allocators/device/simdev"
+	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/gen"
+	"github.com/shatter-gpu/shatter/harness/shrink"
+	"github.com/shatter-gpu/shatter/harness/trace"
+	"github.com/shatter-gpu/shatter/properties"
+)
+
+// hunted is what a hunt comes to, printed as JSON by the program that has the bug (schema shatter.hunted/1).
+type hunted struct {
+	Schema string `json:"schema"`
+	Found  bool   `json:"found"`
+	// Sequences is how many ran until the finding; Enumerated of them were small traces enumerated in full.
+	Sequences  int `json:"sequences"`
+	Enumerated int `json:"enumerated"`
+	// Property, Rule, Detail are those of the finding that shrank to the fewest operations; First is the signature of the first.
+	Property string `json:"property,omitempty"`
+	Rule     string `json:"rule,omitempty"`
+	Detail   string `json:"detail,omitempty"`
+	First    string `json:"first,omitempty"`
+	Before   int    `json:"before,omitempty"` // operations of the trace in which it was found
+	After    int    `json:"after,omitempty"`  // operations when shrunk
+	Tries    int    `json:"tries,omitempty"`  // findings that were shrunk
+	Text     string `json:"trace,omitempty"`
+	// Shortest is the length of the shortest enumerated trace with a finding, 0 if none has one; Exhausted is the length up to
+	// which all were tried.
+	Shortest  int `json:"shortest,omitempty"`
+	Exhausted int `json:"exhausted"`
+	// Generic is the number of sequences after which a check that knows no promise found something, 0 if it did not.
+	Generic int `json:"generic,omitempty"`
+	// Broken counts sequences in which the harness failed, BrokenBy is how the first did.
+	Broken   int    `json:"broken,omitempty"`
+	BrokenBy string `json:"broken_by,omitempty"`
+	Timing   struct {
+		FoundAfter float64 `json:"found_after"` // seconds
+		Seconds    float64 `json:"seconds"`
+	} `json:"timing"`
+}
+
+// keyFault is the header line for the faults that the device of a sequence has.
+const keyFault = "fault"
+
+// bare hides what an allocator says of its rules: only what holds of any allocator can then be asked of it.
+type bare struct{ a *caching.Allocator }
+
+func (b bare) Alloc(n uint64, s device.Stream) (allocators.Block, error) { return b.a.Alloc(n, s) }
+func (b bare) Free(addr device.Addr) error                               { return b.a.Free(addr) }
+func (b bare) Record(addr device.Addr, s device.Stream) error            { return b.a.Record(addr, s) }
+func (b bare) EmptyCache() error                                         { return b.a.EmptyCache() }
+func (b bare) Configure(conf string) error                               { return b.a.Configure(conf) }
+func (b bare) SetFraction(f float64) error                               { return b.a.SetFraction(f) }
+func (b bare) Stats() *allocators.Stats                                  { return b.a.Stats() }
+
+// hunter looks for a finding in sequences of its own.
+type hunter struct {
+	seed       uint64
+	properties []executor.Property
+}
+
+// target is the allocator that a trace's header asks for.
+func (h *hunter) target(t *trace.Trace, generic bool) (executor.Target, error) {
+	s, err := headerSpec(t, "")
+	if err != nil || !generic {
+		return targetOf(s), err
+	}
+	return executor.Target{Name: s.Name, New: func(d device.Device) (allocators.Allocator, error) {
+		a, err := caching.New(d, *s.Settings)
+		return bare{a}, err
+	}}, nil
+}
+
+// run executes a sequence under all checks, or under those that know no promise.
+func (h *hunter) run(t *trace.Trace, generic bool) (res *executor.Result, err error) {
+	defer func() {
+		// A panic that the executor made no finding of began in the harness.
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: panic: %v", executor.ErrHarness, p)
+		}
+	}()
+	target, err := h.target(t, generic)
+	if err != nil {
+		return nil, err
+	}
+	capacity, _, err := t.Capacity()
+	if err != nil {
+		return nil, err
+	}
+	o := executor.Options{Properties: h.properties, Judge: properties.NewJudge()}
+	if o.Device, err = simdev.New(simdev.Options{Capacity: capacity}); err != nil {
+		return nil, err
+	}
+	for _, f := range t.Header {
+		if f.Key == keyFault {
+			if o.Faults, err = faultdev.Parse(f.Value, trace.ParseSize); err != nil {
+				return nil, err
+			}
+			o.Judge = nil // a refusal is judged by what the allocator did in one attempt, and here there are two
+		}
+	}
+	return executor.Execute(executor.Compile(t), target, o)
+}
+
+// predicate keeps a signature while a trace is shrunk.
+func (h *hunter) predicate(signature string) shrink.Predicate {
+	return func(t *trace.Trace) shrink.Answer {
+		res, err := h.run(t, false)
+		switch {
+		case err != nil:
+			return shrink.Answer{Kind: shrink.Broken, Err: err}
+		case len(res.Findings) == 0:
+			return shrink.Answer{Kind: shrink.Passes, Used: res.PeakReserved}
+		}
+		f := &res.Findings[0]
+		a := shrink.Answer{Kind: shrink.Different, Signature: f.Signature(), Op: f.Op, Used: res.PeakReserved}
+		if a.Signature == signature {
+			a.Kind = shrink.Same
+		}
+		return a
+	}
+}
+
+// huntRound is a length of generated sequences, in operations, and how often a round of that length is made.
+type huntRound struct{ ops, times int }
+
+// firstRounds come before small traces are enumerated, short ones first, since what they find is small already; lastRounds are
+// repeated behind them for as long as there is time.
+var (
+	firstRounds = []huntRound{{8, 4}, {16, 4}, {40, 4}, {120, 3}}
+	lastRounds  = []huntRound{{400, 2}, {40, 4}, {1500, 1}, {120, 4}, {4000, 1}}
+)
+
+// huntCapacities are the devices of short sequences, in MiB: small enough to be full soon. On 0 the workload draws one.
+var huntCapacities = []uint64{20, 42, 60, 104, 22, 2, 160, 0}
+
+// rounds hands out generated sequences, numbered from i on, until yield returns false: each workload on classic and expandable
+// segments, every fourth one with the option switched in mid-run, every eighth on a device that fails a call.
+func (h *hunter) rounds(rounds []huntRound, i int, yield func(*trace.Trace) bool) (next int, more bool) {
+	for _, r := range rounds {
+		for range r.times {
+			for _, w := range gen.Workloads {
+				for _, expandable := range []bool{false, true} {
+					if !yield(h.sequence(w, i, r.ops, expandable)) {
+						return i, false
+					}
+					i++
+				}
+			}
+		}
+	}
+	return i, true
+}
+
+func (h *hunter) sequence(w gen.Workload, i, ops int, expandable bool) *trace.Trace {
+	seed := gen.Seed(h.seed, w.Name, uint64(i))
+	p := gen.Params{Ops: ops}
+	if ops < 400 {
+		p.Capacity = huntCapacities[i/2%len(huntCapacities)] << 20
+	}
+	t := gen.Generate(w, seed, p)
+	t.Name = fmt.Sprintf("%s-%d", w.Name, i)
+	conf, _ := t.Settings()
+	if expandable {
+		conf = joinConf("expandable_segments:True", conf)
+		t.Set(trace.KeyConf, conf)
+	}
+	if i/4%4 == 3 {
+		t.Ops = switched(t.Ops, conf, !expandable)
+	}
+	if i/4%8 == 6 {
+		nth := strconv.FormatUint(seed%5+1, 10)
+		plans := []string{"fail map nth ", "oom create nth ", "fail create nth ", "fail free nth ", "fail unmap nth ", "oom map nth ", "fail record nth "}
+		t.Set(keyFault, plans[seed/8%uint64(len(plans))]+nth)
+	}
+	return t
+}
+
+func joinConf(a, b string) string {
+	if b == "" {
+		return a
+	}
+	return a + "," + b
+}
+
+// switched puts two operations into a trace that switch expandable segments on or off and back.
+func switched(ops []trace.Op, conf string, on bool) []trace.Op {
+	set := func(on bool) trace.Op {
+		text := "False"
+		if on {
+			text = "True"
+		}
+		var keep []string
+		for _, c := range strings.Split(conf, ",") {
+			if c != "" && !strings.HasPrefix(c, "expandable_segments") {
+				keep = append(keep, c)
+			}
+		}
+		return trace.Op{Kind: trace.Conf, Conf: joinConf("expandable_segments:"+text, strings.Join(keep, ","))}
+	}
+	a, b := len(ops)/3, 2*len(ops)/3
+	out := append([]trace.Op(nil), ops[:a]...)
+	out = append(append(out, set(on)), ops[a:b]...)
+	return append(append(out, set(!on)), ops[b:]...)
+}
+
+// huntOptions bound a hunt.
+type huntOptions struct {
+	seed    uint64
+	time    time.Duration
+	seqs    int // end after this many, 0 for none
+	minimum int // go on until a trace is as short as this, or the time is over
+	generic time.Duration
+	exhaust int // enumerate all traces up to this length, whatever was found
+	short   bool
+}
+
+// hunt looks for a finding and shrinks it.
+func hunt(ctx context.Context, o huntOptions, w io.Writer) error {
+	start := time.Now()
+	ctx, cancel := context.WithDeadline(ctx, start.Add(o.time))
+	defer cancel()
+	h := &hunter{seed: o.seed, properties: properties.All()}
+	r := hunted{Schema: "shatter.hunted/1"}
+	seen := map[string]int{} // tries by signature
+	look := func(t *trace.Trace) bool {
+		if ctx.Err() != nil || o.seqs > 0 && r.Sequences >= o.seqs {
+			return false
+		}
+		if !r.Found {
+			r.Sequences++
+		}
+		res, err := h.run(t, false)
+		if err != nil {
+			if !errors.Is(err, executor.ErrHarness) {
+				err = fmt.Errorf("%s: %w", t.Name, err)
+			}
+			if r.Broken++; r.Broken == 1 {
+				r.BrokenBy = err.Error()
+			}
+			return true
+		}
+		if len(res.Findings) == 0 {
+			return true
+		}
+		f := res.Findings[0]
+		if !r.Found {
+			r.Found, r.First, r.Before = true, f.Signature(), len(t.Ops)
+			r.Timing.FoundAfter = time.Since(start).Seconds()
+		}
+		if seen[f.Signature()]++; seen[f.Signature()] > 4 || r.After > 0 && len(t.Ops) > 8*r.Before {
+			return true
+		}
+		r.shrink(ctx, h, t, &f)
+		return r.After > o.minimum
+	}
+	next, more := h.rounds(firstRounds, 0, look)
+	if more || o.exhaust > 0 {
+		r.enumerate(ctx, h, max(o.exhaust, 3), look)
+		more = !r.Found || r.After > o.minimum
+	}
+	rounds := lastRounds
+	if o.short {
+		rounds = firstRounds
+	}
+	for more && ctx.Err() == nil {
+		next, more = h.rounds(rounds, next, look)
+	}
+	if r.Found && o.generic > 0 {
+		r.findGeneric(h, o.generic)
+	}
+	r.Timing.Seconds = time.Since(start).Seconds()
+	return json.NewEncoder(w).Encode(r)
+}
+
+// shrink shrinks a finding and keeps it if it is the shortest so far.
+func (r *hunted) shrink(ctx context.Context, h *hunter, t *trace.Trace, f *executor.Finding) {
+	r.Tries++
+	m, err := shrink.Minimise(ctx, t, h.predicate(f.Signature()), shrink.Budget{Time: 15 * time.Second})
+	if err != nil {
+		m = &shrink.Result{Trace: t, After: len(t.Ops)}
+	}
+	if r.After > 0 && m.After >= r.After {
+		return
+	}
+	res, err := h.run(m.Trace, false)
+	if err != nil || len(res.Findings) == 0 {
+		return
+	}
+	f = &res.Findings[0]
+	r.Property, r.Rule, r.Detail, r.After, r.Text = f.Property, f.Rule, f.Detail, m.After, string(m.Trace.Format())
+}
+
+// findGeneric makes the same sequences again under the checks that know no promise.
+func (r *hunted) findGeneric(h *hunter, limit time.Duration) {
+	end := time.Now().Add(limit)
+	n := 0
+	look := func(t *trace.Trace) bool {
+		if time.Now().After(end) {
+			return false
+		}
+		n++
+		if res, err := h.run(t, true); err == nil && len(res.Findings) > 0 {
+			r.Generic = n
+			return false
+		}
+		return true
+	}
+	next, more := h.rounds(firstRounds, 0, look)
+	for more {
+		next, more = h.rounds(lastRounds, next, look)
+	}
+}
