@@ -5,14 +5,17 @@ FUZZTIME ?= 30s
 COUNT    ?= 6
 ARGS     ?=
 
-.PHONY: help build run test check fuzz bench smoke
+.PHONY: help build build-cuda run test check cuda gpu fuzz bench torch-matrix smoke
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s  %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s  %s\n", $$1, $$2}' Makefile
 
 build: ## build everything, the program into bin/shatter
 	CGO_ENABLED=0 $(GO) build ./...
 	CGO_ENABLED=0 $(GO) build -o bin/shatter ./harness/cmd/shatter
+
+build-cuda: ## build the program for real GPUs into bin/shatter (a C compiler, no CUDA toolkit)
+	. .ci/cudaenv.sh && $(GO) build -tags cuda -o bin/shatter ./harness/cmd/shatter
 
 run: ## generate, execute, check, report (ARGS="--seqs 100 --seed 7")
 	@$(GO) run ./harness/cmd/shatter run $(ARGS)
@@ -23,11 +26,20 @@ test: ## run all tests
 check: ## all that CI checks
 	@.ci/run
 
+cuda: ## test what drives real GPUs, on a fake driver (a C compiler)
+	@.ci/cuda.sh
+
+gpu: ## build the package that checks a GPU elsewhere, bin/shatter-gpu.tar.gz
+	@.ci/gpu.sh
+
 fuzz: ## run each native fuzz target (FUZZTIME=30s)
 	@FUZZTIME=$(FUZZTIME) .ci/fuzz.sh
 
 bench: ## run the benchmarks in the form that benchstat reads (COUNT=6)
 	@$(GO) test -run='^$$' -bench=. -benchmem -count=$(COUNT) ./allocators/... ./harness/...
+
+torch-matrix: ## the allocators of PyTorch wheels against the recorded decisions (fetches them; VERSIONS="2.6.0 2.13.0")
+	@.ci/torch-matrix.sh
 
 smoke: ## a quick run from a fixed seed
 	@.ci/smoke.sh

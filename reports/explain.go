@@ -58,11 +58,17 @@ func (e *Explained) WriteText(w io.Writer) error {
 	e.Basis.head(p)
 	for i := range e.Explanation.Moments {
 		m := &e.Explanation.Moments[i]
+		if i > 0 {
+			f := &e.Refused[i]
+			p.line("  operation %d refused: %s asked; %s; %s pinned by %d blocks, %s free at the device", f.Op, Size(f.Request), f.Verdict,
+				Size(m.Bar.Pinned), m.PinningBlocks, Size(m.Bar.DeviceFree))
+			continue
+		}
 		p.bar(&m.Bar)
 		e.moment(p, i, m)
 	}
 	if n := len(e.Explanation.Moments); e.Explanation.Refusals > n {
-		p.line("and %s more refusals", thousands(e.Explanation.Refusals-n))
+		p.line("  and %s more refusals", thousands(e.Explanation.Refusals-n))
 	}
 	e.changes(p)
 	e.Basis.foot(p)
@@ -301,6 +307,9 @@ func (e *Explained) changes(p *printer) {
 func (b *Basis) foot(p *printer) {
 	if b.Capacity > 0 {
 		p.line("  capacity %s (%s)", Size(b.Capacity), b.CapacityIs)
+	}
+	for _, s := range b.Exact {
+		p.line("  exact: %s", s)
 	}
 	for _, s := range b.Inferred {
 		p.line("  inferred: %s", s)

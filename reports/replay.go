@@ -137,7 +137,7 @@ func (r *ReplayReport) WriteText(w io.Writer, first bool) error {
 		}
 	}
 	for _, k := range r.Known {
-		p.line("  known issue %s: %d refusals (%s)", k.ID, k.Count, k.Summary)
+		p.line("  known issue %s: %d times (%s)", k.ID, k.Count, k.Summary)
 	}
 	return p.err
 }

@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/shatter-gpu/shatter/harness/campaign"
+	"github.com/shatter-gpu/shatter/harness/drift"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
+	"github.com/shatter-gpu/shatter/harness/measure"
 	"github.com/shatter-gpu/shatter/harness/stats"
 )
 
@@ -40,9 +42,13 @@ type Run struct {
 	Known    []Known   `json:"known"`
 	// Refusals are the out-of-memory outcomes, an entry an allocator.
 	Refusals []Refusals `json:"refusals"`
+	// Drift is there if relations were asked.
+	Drift []Drift `json:"drift,omitempty"`
 	// Examples has the first refusal of each verdict.
 	Examples  []Example  `json:"examples"`
 	Workloads []Workload `json:"workloads"`
+	// Waterfalls say what C_safe is made of, for the trace with the median kappa of each workload.
+	Waterfalls []Waterfall `json:"waterfalls"`
 
 	Timing Timing `json:"timing"`
 }
@@ -87,6 +93,19 @@ type Refusals struct {
 	Verdicts []Count `json:"verdicts"`
 	// Relaxations counts, for the verdict policy, each minimal set of rules whose relaxation would have served.
 	Relaxations []Count `json:"relaxations"`
+	// Levels counts the refusals that came although enough memory was free, counted at each level (shatter list properties).
+	Levels []Count `json:"levels"`
+}
+
+// Drift is what repeating the beginnings of a sample of the sequences from their end state came to.
+type Drift struct {
+	Allocator string `json:"allocator"`
+	Bounded   int    `json:"bounded"` // the state came back
+	Grows     int    `json:"grows"`
+	Undecided int    `json:"undecided"`
+	// Fastest is the largest growth a repeat, in bytes, and Trace the sequence.
+	Fastest uint64 `json:"fastest"`
+	Trace   string `json:"trace,omitempty"`
 }
 
 // Count is a named number.
@@ -107,6 +126,14 @@ type Example struct {
 	Free      uint64 `json:"free"` // bytes that are not live
 	Known     string `json:"known,omitempty"`
 	Replay    string `json:"replay"`
+}
+
+// Waterfall says what C_safe of a trace is made of, in bytes.
+type Waterfall struct {
+	Workload  string `json:"workload"`
+	Allocator string `json:"allocator"`
+	Trace     string `json:"trace"`
+	*measure.Waterfall
 }
 
 // Workload is what the sequences of one workload came to. Measures are there for distribution workloads only: the sequences
@@ -195,6 +222,9 @@ func newRefusals(allocator string) Refusals {
 	for _, v := range executor.Verdicts {
 		f.Verdicts = append(f.Verdicts, Count{Name: v.String()})
 	}
+	for _, l := range executor.Levels() {
+		f.Levels = append(f.Levels, Count{Name: l.String()})
+	}
 	return f
 }
 
@@ -217,6 +247,7 @@ func (b *Builder) Add(s *campaign.Sequence, kind gen.Kind) {
 		b.Run.Faults += r.Result.Faults
 		b.addRefusals(&b.Run.Refusals[i], s, r)
 		b.addFindings(s, r)
+		b.addDrift(s, r)
 		w.Targets[i].add(s, r)
 	}
 }
@@ -230,6 +261,11 @@ func (b *Builder) addRefusals(f *Refusals, s *campaign.Sequence, r *campaign.Run
 		for _, set := range j.Relaxed {
 			add(&f.Relaxations, set.String(), 1)
 		}
+		for l := range f.Levels {
+			if j.Demands.Broken.Has(executor.Level(l)) {
+				f.Levels[l].Count++
+			}
+		}
 		if !slices.ContainsFunc(b.Run.Examples, func(e Example) bool { return e.Verdict == name && e.Known == j.Known }) {
 			e := Example{
 				Verdict: name, Allocator: r.Allocator, Trace: s.Trace.Name, Capacity: s.Capacity, Op: j.Op, Request: j.Request,
@@ -239,6 +275,28 @@ func (b *Builder) addRefusals(f *Refusals, s *campaign.Sequence, r *campaign.Run
 				e.Relaxed = j.Relaxed[0].String()
 			}
 			b.Run.Examples = append(b.Run.Examples, e)
+		}
+	}
+}
+
+func (b *Builder) addDrift(s *campaign.Sequence, r *campaign.Run) {
+	if r.Drift == nil {
+		return
+	}
+	i := slices.IndexFunc(b.Run.Drift, func(d Drift) bool { return d.Allocator == r.Target })
+	if i < 0 {
+		i = len(b.Run.Drift)
+		b.Run.Drift = append(b.Run.Drift, Drift{Allocator: r.Target})
+	}
+	switch d := &b.Run.Drift[i]; r.Drift.Kind {
+	case drift.Bounded:
+		d.Bounded++
+	case drift.Undecided:
+		d.Undecided++
+	case drift.Grows:
+		d.Grows++
+		if r.Drift.PerRepeat > d.Fastest {
+			d.Fastest, d.Trace = r.Drift.PerRepeat, s.Trace.Name
 		}
 	}
 }

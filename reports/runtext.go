@@ -20,7 +20,9 @@ func (r *Run) WriteText(w io.Writer) error {
 	}
 	p.findings(r)
 	p.fragmentation(r)
+	p.waterfalls(r)
 	p.refusals(r)
+	p.drift(r)
 	p.examples(r)
 	return p.err
 }
@@ -76,7 +78,7 @@ func (p *printer) findings(r *Run) {
 		}
 	}
 	for _, k := range r.Known {
-		p.line("known issue %s: %d refusals in %d runs (%s)", k.ID, k.Count, k.Sequences, k.Summary)
+		p.line("known issue %s: %d times in %d runs (%s)", k.ID, k.Count, k.Sequences, k.Summary)
 	}
 }
 
@@ -106,6 +108,36 @@ func (p *printer) fragmentation(r *Run) {
 	for _, m := range []int{Kappa, Lost, IdleCacheAtPeak, PinnedAtPeak} {
 		p.line("  %-10s %s", shortNames[m], Measures[m].Says)
 	}
+}
+
+// waterfalls shows what C_safe is made of.
+func (p *printer) waterfalls(r *Run) {
+	if len(r.Waterfalls) == 0 {
+		return
+	}
+	rows := [][]string{{"workload", "allocator", "L*"}}
+	for _, s := range r.Waterfalls[0].Steps {
+		rows[0] = append(rows[0], "+ "+s.Name)
+	}
+	rows[0] = append(rows[0], "= C_safe")
+	for _, w := range r.Waterfalls {
+		row := []string{w.Workload, w.Allocator, Size(w.PeakLive)}
+		for _, s := range w.Steps {
+			if s.Bytes < 0 {
+				row = append(row, "-"+Size(uint64(-s.Bytes)))
+			} else {
+				row = append(row, Size(uint64(s.Bytes)))
+			}
+		}
+		safe := Size(w.Safe)
+		if !w.Exact {
+			safe += " or more"
+		}
+		rows = append(rows, append(row, safe))
+	}
+	p.line("")
+	p.line("What C_safe is made of, in the trace with the median kappa: rules switched off one after the other (streams, pools, purchase size)")
+	p.table(rows)
 }
 
 var shortNames = map[int]string{Kappa: "kappa", Lost: "lost", IdleCacheAtPeak: "idle cache", PinnedAtPeak: "pinned"}
@@ -205,6 +237,28 @@ func (p *printer) refusals(r *Run) {
 	}
 	p.table(rows)
 	p.line("  rules whose relaxation would have served a policy refusal: %s", r.relaxed())
+	for _, f := range r.Refusals {
+		var words []string
+		for _, l := range f.Levels {
+			words = append(words, fmt.Sprintf("%s %s", l.Name, thousands(l.Count)))
+		}
+		p.line("  %s, refused although that much was free: %s", f.Allocator, strings.Join(words, ", "))
+	}
+}
+
+func (p *printer) drift(r *Run) {
+	if len(r.Drift) == 0 {
+		return
+	}
+	p.line("")
+	p.line("Repeated from their end state, the beginnings of a sample of the sequences")
+	for _, d := range r.Drift {
+		line := fmt.Sprintf("  %s: %d bounded (the state comes back), %d grow, %d undecided", d.Allocator, d.Bounded, d.Grows, d.Undecided)
+		if d.Grows > 0 {
+			line += fmt.Sprintf("; the fastest by %s a repeat (%s)", Size(d.Fastest), d.Trace)
+		}
+		p.line("%s", line)
+	}
 }
 
 // VerdictMeaning says in a few words what each verdict means.

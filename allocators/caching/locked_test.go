@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -202,16 +203,16 @@ func TestLockReleasedAroundMalloc(t *testing.T) {
 // blocking is a device whose first Malloc waits until it is told to go on.
 type blocking struct {
 	shared
-	once    sync.Once
+	asked   atomic.Bool
 	entered chan struct{}
 	proceed chan struct{}
 }
 
 func (d *blocking) Malloc(size uint64) (device.Addr, error) {
-	d.once.Do(func() {
+	if d.asked.CompareAndSwap(false, true) {
 		close(d.entered)
 		<-d.proceed
-	})
+	}
 	return d.shared.Malloc(size)
 }
 

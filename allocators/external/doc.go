@@ -21,7 +21,8 @@
 // a process of its own, or `error message=TEXT` if the settings are wrong. After that each line is an operation of trace
 // format v1 (alloc, free, record, sync, empty_cache, conf, fraction, foreign), or `stats`, which asks for all statistics, or
 // `end`. Many lines may come before the first answer is read. To `end` a child answers `done`; it then exits or, with
-// sessions=many, waits for the next `start`.
+// sessions=many, waits for the next `start`. A child that answers nothing for the watchdog's time gets SIGTERM, so that it can send
+// what it has buffered, and then SIGKILL.
 //
 // A reply is an outcome and words KEY=VALUE, with one space between:
 //

@@ -21,6 +21,7 @@ type session struct {
 	stop    bool
 	broken  bool // the writer could not send everything
 	dead    error
+	hung    error // the watchdog's time was over; what comes still are replies from before
 	line    []byte
 }
 
@@ -66,20 +67,37 @@ func (s *session) next(stats *statistics) error {
 	if s.dead != nil {
 		return s.dead
 	}
-	line, err := s.p.readLine()
-	if err == nil && !s.reply.parse(line, stats) {
-		err = &allocators.Death{Kind: allocators.Garbled, Detail: fmt.Sprintf("it answered %q", shorten(string(line))), Output: s.p.stderr.String()}
+	err := s.read(stats)
+	var d *allocators.Death
+	if errors.As(err, &d) && d.Kind == allocators.Hung && s.hung == nil && s.p.session > 0 {
+		// Replies to earlier operations may lie in the child's buffer: it sends them when it is told to end.
+		s.hung = d
+		_ = syscall.Kill(s.p.session, syscall.SIGTERM)
+		_ = syscall.Kill(s.p.session, syscall.SIGCONT)
+		err = s.read(stats)
 	}
-	if err == nil {
-		switch s.reply.outcome {
-		case replyDone:
-			err = s.ended()
-		case replyFatal:
-			err = environment("%s", s.reply.message)
-		}
+	if err != nil && s.hung != nil {
+		err = s.hung
 	}
 	s.dead = err
 	return err
+}
+
+func (s *session) read(stats *statistics) error {
+	line, err := s.p.readLine()
+	if err != nil {
+		return err
+	}
+	if !s.reply.parse(line, stats) {
+		return &allocators.Death{Kind: allocators.Garbled, Detail: fmt.Sprintf("it answered %q", shorten(string(line))), Output: s.p.stderr.String()}
+	}
+	switch s.reply.outcome {
+	case replyDone:
+		return s.ended()
+	case replyFatal:
+		return environment("%s", s.reply.message)
+	}
+	return nil
 }
 
 // ended is what a `done` in mid-session means.

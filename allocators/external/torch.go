@@ -133,6 +133,25 @@ func (t *Installation) Label() string {
 	return "PyTorch " + t.Version
 }
 
+// rules are those of the newest version that is not newer than this one; 2.10 has what the set of 2.11 says of it (its decisions
+// were compared). Before 2.6 they are those of 2.6.
+func (t *Installation) rules() string {
+	best := caching.RuleVersions()[0]
+	var minor int
+	if _, err := fmt.Sscanf(t.Version, "2.%d", &minor); err == nil {
+		if minor == 10 {
+			minor = 11
+		}
+		for _, v := range caching.RuleVersions() {
+			var n int
+			if _, err := fmt.Sscanf(v, "2.%d", &n); err == nil && n <= minor {
+				best = v
+			}
+		}
+	}
+	return best
+}
+
 // Freed is what becomes of C++ objects that PyTorch has freed.
 type Freed string
 
@@ -245,8 +264,12 @@ func (t *Installation) Target(set Settings, o Options) (*Target, error) {
 	out := NewTarget(c)
 	out.Label = t.Label()
 	out.Fraction = set.Fraction
-	// What is expected of it is the promise of the rules that were verified; settings that these do not know promise nothing.
-	if m, _, err := caching.ParseSettings(set.Conf); err == nil {
+	// What is expected of it is the promise of its version's rules; settings that these do not know promise nothing.
+	text := "x_rules:" + t.rules()
+	if set.Conf != "" {
+		text += "," + set.Conf
+	}
+	if m, _, err := caching.ParseSettings(text); err == nil {
 		out.Model = &m
 	}
 	return out, nil

@@ -128,6 +128,27 @@ func (s *Snapshot) guessVersion() string {
 // critical sections, so a program with threads can allocate in between.
 const tolerance = 5
 
+// maxBytes is the largest segment, or sum of segments at the start, that is replayed: 4 TiB.
+const maxBytes = 4 << 40
+
+// bytes is the sum of the segments at the start, or the largest size of an entry if that is more.
+func (p *past) bytes(events []Event) uint64 {
+	var sum, most uint64
+	for i := range p.regions.list {
+		if sum += p.regions.list[i].size; sum > maxBytes || p.regions.list[i].size > maxBytes {
+			return max(sum, p.regions.list[i].size)
+		}
+	}
+	for i := range events {
+		switch events[i].Action {
+		case Other, Taken:
+		default:
+			most = max(most, events[i].Size)
+		}
+	}
+	return max(sum, most)
+}
+
 // Import makes a trace of the history of a device. An error is a *NotReplayable, or tells of a setting or version that is not known.
 func Import(s *Snapshot, dev int, o Options) (*Imported, error) {
 	m := &Imported{Snapshot: s, Device: dev, Version: o.Version, Origins: map[uint64]device.Addr{}}
@@ -146,6 +167,9 @@ func Import(s *Snapshot, dev int, o Options) (*Imported, error) {
 	if bad := p.outside + p.contradictions; len(s.Segments) > 0 && bad*100 > tolerance*(len(events)+len(p.blocks)) {
 		return nil, &NotReplayable{s.Name, dev, fmt.Sprintf("history and segments do not belong together: %d of %d entries lie in no segment, "+
 			"%d contradict the others; the first: %s", p.outside, len(events), p.contradictions, p.first)}
+	}
+	if bytes := p.bytes(events); bytes > maxBytes {
+		return nil, &NotReplayable{s.Name, dev, fmt.Sprintf("segments and requests of %d bytes are more than any device has", bytes)}
 	}
 	for i := range s.Segments {
 		if g := &s.Segments[i]; g.Device == dev {
@@ -301,6 +325,14 @@ func (m *Imported) report(p *past, events []Event) {
 		m.exact("%d allocations with requested bytes, stream and address", allocs)
 	} else {
 		m.miss("there is no history: only the state at the end is known, not how it came about")
+		if len(m.OOMs) == 0 {
+			m.miss("the request that failed, if one did, is not in the file (give --request)")
+		}
+		var live uint64
+		for i := range p.blocks {
+			live += p.blocks[i].size
+		}
+		m.exact("%d bytes are reserved and not live: fragmentation cannot explain more than that", m.Reserved-min(live, m.Reserved))
 	}
 	if n := p.ghosts + p.survivors; n > 0 && allocs > 0 {
 		m.infer("the recording began in mid-run, or its ring overflowed (the file does not tell which): %d blocks were live before it; "+
@@ -317,7 +349,7 @@ func (m *Imported) report(p *past, events []Event) {
 	} else {
 		m.miss("settings are not in the file: the defaults are assumed")
 	}
-	if n := len(m.OOMs); n > 0 {
+	if n := len(m.OOMs); n > 0 && m.Entry[m.OOMs[0]] >= 0 {
 		m.miss("what the program would have done had it been served: %d operations of the history lie behind its first OOM", len(m.Trace.Ops)-1-m.OOMs[0])
 	}
 	if m.Capacity == 0 {

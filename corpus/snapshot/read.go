@@ -162,7 +162,10 @@ func (b *builder) finish(root value) (*Snapshot, error) {
 
 func (b *builder) finishSegments(s *Snapshot, v value) error {
 	if v.kind() != kindList {
-		return nil
+		if v.kind() == kindNone {
+			return nil
+		}
+		return b.d.fail(-1, "", "no memory snapshot: segments is no list")
 	}
 	total := 0
 	for _, item := range b.items(v.index()) {
@@ -235,7 +238,10 @@ func (b *builder) legacy(block *Block, history value) {
 
 func (b *builder) finishTraces(s *Snapshot, v value) error {
 	if v.kind() != kindList {
-		return nil
+		if v.kind() == kindNone {
+			return nil
+		}
+		return b.d.fail(-1, "", "no memory snapshot: device_traces is no list")
 	}
 	total := 0
 	for i, t := range b.items(v.index()) {

@@ -6,11 +6,12 @@ import (
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/measure"
+	"github.com/shatter-gpu/shatter/harness/trace"
 	"github.com/shatter-gpu/shatter/harness/whatif"
 )
 
 // maxReadings bounds the replays that look for the reading under which the recorded decisions come out again, maxReadingOps
-// their operations together: a few seconds.
+// their operations and mapped pages together: a few seconds.
 const (
 	maxReadings   = 64
 	maxReadingOps = 4_000_000
@@ -38,7 +39,8 @@ func (m *Imported) resolve(build func(map[int]releaseMode) (*forward, error), fr
 		return err
 	}
 	tried := map[int]int{} // how many readings of an entry were tried
-	for n := 1; n < maxReadings && n*len(m.Trace.Ops) < maxReadingOps && m.Verified.First != ""; n++ {
+	cost := len(m.Trace.Ops) + m.pages()
+	for n := 1; n < maxReadings && n*cost < maxReadingOps && m.Verified.First != ""; n++ {
 		d := f.doubtAt(m.Verified.FirstOp, tried)
 		if d == nil {
 			break
@@ -63,6 +65,22 @@ func (m *Imported) resolve(build func(map[int]releaseMode) (*forward, error), fr
 	m.Loss.Inferred = append(m.Loss.Inferred, f.inferred...)
 	m.Loss.Missing = append(m.Loss.Missing, f.missing...)
 	return nil
+}
+
+// pages is how many pages of 2 MiB a replay maps at most.
+func (m *Imported) pages() int {
+	n := uint64(0)
+	for i := range m.Recorded {
+		if m.Recorded[i].Kind == whatif.Mapped {
+			n += m.Recorded[i].Size >> 21
+		}
+	}
+	for i := range m.Trace.Ops {
+		if op := &m.Trace.Ops[i]; op.Kind == trace.Segment && op.Expandable {
+			n += op.Bytes >> 21
+		}
+	}
+	return int(min(n, 1<<40))
 }
 
 // doubtAt is the last place up to an operation with a reading that was not tried yet.

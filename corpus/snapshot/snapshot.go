@@ -134,6 +134,8 @@ type Snapshot struct {
 	frames []Frame
 	refs   []uint32
 	spans  []list
+	// frameOf finds equal frames for AddStack.
+	frameOf map[Frame]uint32
 }
 
 // Frames are the frames of a stack, innermost first.
@@ -160,9 +162,20 @@ func (s *Snapshot) AddStack(frames []Frame) uint32 {
 		return 0
 	}
 	l := list{listStack, uint32(len(s.refs)), uint32(len(frames))}
+	if s.frameOf == nil {
+		s.frameOf = make(map[Frame]uint32, len(s.frames))
+		for i, f := range s.frames {
+			s.frameOf[f] = uint32(i)
+		}
+	}
 	for _, f := range frames {
-		s.refs = append(s.refs, uint32(len(s.frames)))
-		s.frames = append(s.frames, f)
+		n, ok := s.frameOf[f]
+		if !ok {
+			n = uint32(len(s.frames))
+			s.frames = append(s.frames, f)
+			s.frameOf[f] = n
+		}
+		s.refs = append(s.refs, n)
 	}
 	s.spans = append(s.spans, l)
 	return uint32(len(s.spans))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/catalog"
+	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/tracefile"
@@ -205,7 +206,9 @@ func compareLog(l *Log, p *executor.Program, alloc *catalog.Spec) (rows int, dif
 	if err != nil {
 		return 0, nil, fmt.Errorf("%s: %w", l.Path, err)
 	}
-	if got := strings.Join(executor.Columns, "\t"); string(header) != got {
+	got := strings.Join(executor.Columns, "\t")
+	addressed := string(header) == got+"\t"+addressColumn
+	if !addressed && string(header) != got {
 		return 0, nil, fmt.Errorf("%s:1: the columns are not those of a decision log: %q, expected %q", l.Path, header, got)
 	}
 	var spec catalog.Spec
@@ -219,9 +222,18 @@ func compareLog(l *Log, p *executor.Program, alloc *catalog.Spec) (rows int, dif
 	if err != nil {
 		return 0, nil, fmt.Errorf("%s: %w", l.Name(), err)
 	}
-	dev, err := simdev.New(simdev.Options{Capacity: l.Capacity})
+	sim, err := simdev.New(simdev.Options{Capacity: l.Capacity})
 	if err != nil {
 		return 0, nil, fmt.Errorf("%s: %w", l.Name(), err)
+	}
+	var dev device.Device = sim
+	if addressed {
+		rest, err := io.ReadAll(in)
+		if err != nil {
+			return 0, nil, fmt.Errorf("%s: %w", l.Path, err)
+		}
+		dev = newPlaced(sim, bases(rest))
+		in = bufio.NewReaderSize(bytes.NewReader(rest), 1<<16)
 	}
 	var buf []byte
 	var fault error
@@ -236,6 +248,9 @@ func compareLog(l *Log, p *executor.Program, alloc *catalog.Spec) (rows int, dif
 		}
 		rows++
 		buf = w.Append(buf[:0])
+		if addressed {
+			buf = append(buf, "\t?"...)
+		}
 		if !bytes.Equal(buf, want) {
 			if column := firstDifference(string(want), string(buf)); column != "" {
 				diff = &Difference{l.Name(), rows + 1, column, string(want), string(buf)}

@@ -14,8 +14,8 @@ const (
 func (r *Run) enter(s *step) {
 	r.state.Entered = nil
 	r.credit += enteredPerOp
-	if s.kind != trace.Alloc || s.bytes == 0 || r.promiser == nil || len(r.hooks) == 0 {
-		return
+	if s.kind != trace.Alloc || s.bytes == 0 || r.promiser == nil || len(r.hooks) == 0 || r.faults != nil {
+		return // after a planned fault the operation is made again, from another state
 	}
 	price := len(r.ledger.regions) + 4*int(r.heap.Live.Count+r.heap.Pending.Count)
 	if price > r.credit {

@@ -3,6 +3,7 @@ package executor
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"runtime/debug"
 	"strings"
 )
@@ -35,8 +36,12 @@ var ourPackages = []string{"harness/executor", "harness/shadow", "harness/trace"
 
 const module = "github.com/shatter-gpu/shatter/"
 
+// closure is how the compiler names functions within a function: by their number, which changes when others come and go.
+var closure = regexp.MustCompile(`(\.func\d+(\.\d+)*|-range\d+)+$`)
+
 // panicFrame finds the function in which a panic began, from the text of debug.Stack: the first one outside the runtime
-// above it, without its import path and arguments. ours says that it is the harness's own.
+// above it, without its import path and arguments; a closure counts as the function that it stands in. ours says that it is
+// the harness's own.
 func panicFrame(stack string) (function string, ours bool) {
 	_, rest, ok := strings.Cut(stack, "\npanic(")
 	if !ok {
@@ -53,7 +58,7 @@ func panicFrame(stack string) (function string, ours bool) {
 		for _, p := range ourPackages {
 			ours = ours || strings.HasPrefix(name, module+p+".")
 		}
-		return path.Base(name), ours
+		return closure.ReplaceAllString(path.Base(name), ""), ours
 	}
 	return "", false
 }

@@ -59,7 +59,7 @@ func (v *View) build(l *ledger, h *shadow.Heap) {
 			v.gap(r, b, at, end)
 		}
 		if !r.Expandable {
-			v.Reserved += r.Size
+			v.Reserved += (r.Size + granule - 1) / granule * granule // what the device took, whatever was asked for
 		}
 		seg.Count = len(v.Blocks) - seg.First
 		v.Segments = append(v.Segments, seg)

@@ -134,6 +134,7 @@ func passesAt(p *executor.Program, t executor.Target, newDevice NewDevice, capac
 	if err != nil {
 		return false, 0, err
 	}
+	defer r.Leave()
 	for r.More() && len(r.Result().OOMs) == 0 {
 		if err := r.Step(); err != nil {
 			return false, 0, err

@@ -110,6 +110,7 @@ func ProfileOf(p *executor.Program, t executor.Target, newDevice NewDevice) (Pro
 	if err != nil {
 		return Profile{}, err
 	}
+	defer r.Leave()
 	var out Profile
 	_, peak := PeakLive(p.Trace)
 	for r.More() {
@@ -175,6 +176,7 @@ func RefusalCurve(p *executor.Program, t executor.Target, newDevice NewDevice, c
 		if f > 0 {
 			c.Refused = 1 - float64(n)*float64(c.Served)/float64(f)
 		}
+		r.Leave()
 		out = append(out, c)
 	}
 	return out, nil

@@ -144,6 +144,11 @@ func units(t *trace.Trace) [][]int {
 	return out
 }
 
+// pairs are the units that are allocated and freed: they hold nothing at the end.
+func pairs(t *trace.Trace) [][]int {
+	return slices.DeleteFunc(units(t), func(u []int) bool { return t.Ops[u[len(u)-1]].Kind != trace.Free })
+}
+
 // loose are the operations on an allocation that can be removed while it stays: frees and records.
 func loose(t *trace.Trace) [][]int {
 	var out [][]int

@@ -156,7 +156,8 @@ func (m *minimiser) rounds() {
 	for m.result.Stopped == "" {
 		before := m.best
 		for _, pass := range []func(){
-			func() { m.chunks(units) }, func() { m.chunks(loose) }, m.two, m.fill, m.streams, m.settings, m.sizes, m.capacity, m.order,
+			func() { m.chunks(pairs) }, func() { m.chunks(units) }, func() { m.chunks(loose) }, m.two, m.fill, m.retarget,
+			m.streams, m.settings, m.sizes, m.capacity, m.order,
 		} {
 			if pass(); m.result.Stopped != "" {
 				return

@@ -90,7 +90,8 @@ func (r Runs) Finding(signature string) Predicate {
 }
 
 // Refusal is the predicate for a refused allocation: the run has a refusal of this signature (executor.Judgement.Signature).
-// Nothing else is checked, and the run ends there, so it is fast.
+// Nothing else is checked, and the run ends there, so it is fast. A run with other refusals only is Different, by the first of
+// them, or by the finding if it broke a promise.
 func (r Runs) Refusal(signature string) Predicate {
 	return r.predicate(signature, func(p *executor.Program, t executor.Target, o executor.Options) (*executor.Result, string, int, error) {
 		o.Properties = nil
@@ -112,11 +113,15 @@ func (r Runs) Refusal(signature string) Predicate {
 			}
 			seen++
 		}
-		if len(res.Judgements) == 0 {
-			return res, "", 0, nil
+		switch {
+		case len(res.Findings) > 0:
+			f := &res.Findings[0]
+			return res, f.Signature(), f.Op, nil
+		case len(res.Judgements) > 0:
+			j := &res.Judgements[0]
+			return res, j.Signature(t.Name), j.Op, nil
 		}
-		j := &res.Judgements[0]
-		return res, j.Signature(t.Name), j.Op, nil
+		return res, "", 0, nil
 	})
 }
 

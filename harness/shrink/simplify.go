@@ -233,6 +233,26 @@ func (m *minimiser) order() {
 	}
 }
 
+// retarget lets frees and records fall on earlier allocations, which may leave the later ones without a purpose.
+func (m *minimiser) retarget() {
+	for i := 0; i < len(m.best.Ops) && len(m.best.Ops) <= maxOrder; i++ {
+		op := m.best.Ops[i]
+		if op.Kind != trace.Free && op.Kind != trace.Record {
+			continue
+		}
+		for id := range op.ID {
+			t := changing(m.best, func(k int, op *trace.Op) {
+				if k == i {
+					op.ID = id
+				}
+			})
+			if t.Validate() == nil && m.adopt(t) {
+				break
+			}
+		}
+	}
+}
+
 func onBlock(op trace.Op) bool {
 	return op.Kind == trace.Alloc || op.Kind == trace.Free || op.Kind == trace.Record
 }

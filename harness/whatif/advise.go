@@ -141,7 +141,7 @@ const (
 // smallTrace is up to how many operations all options are measured.
 const smallTrace = 10_000
 
-// jittered is how many of the best options are replayed with jitter.
+// jittered is how many of the best options are replayed with jitter; on small traces all that pass are.
 const jittered = 3
 
 // Recommended are the options that pass for every address order and are not what the program runs under, the best first.
@@ -370,23 +370,31 @@ func (a *Advising) sturdy(ctx context.Context, out *Advice, program map[string]*
 		jitter bool
 	}
 	var tasks []task
+	most := jittered
+	if len(a.Case.Trace.Ops) <= smallTrace {
+		most = len(passing)
+	}
 	for i, o := range passing {
 		o.OrdersTried = orders
 		for seed := range uint64(orders) {
 			tasks = append(tasks, task{o, seed + 1, false})
 		}
-		if i < jittered {
+		if i < most {
 			for seed := range uint64(jitters) {
 				tasks = append(tasks, task{o, seed + 1, true})
 			}
 		}
 	}
-	wins := make([]bool, len(tasks))
+	wins, counted := make([]bool, len(tasks)), make([]bool, len(tasks))
 	err := a.each(ctx, len(tasks), func(i int) error {
 		k := &tasks[i]
 		p, newDevice := program[k.o.Name], a.Case.NewDevice
 		if k.jitter {
-			p = executor.Compile(Jitter(p.Trace, k.seed))
+			t := Jitter(p.Trace, k.seed)
+			if Deficit(t, a.Case.Capacity) > 0 {
+				return nil // no setting could serve it, so it says nothing about this one
+			}
+			p = executor.Compile(t)
 		} else {
 			newDevice = a.RandomDevice(k.seed)
 		}
@@ -398,40 +406,65 @@ func (a *Advising) sturdy(ctx context.Context, out *Advice, program map[string]*
 		if err != nil {
 			return err
 		}
-		wins[i] = r.Passes
+		wins[i], counted[i] = r.Passes, true
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	won := map[*Outcome]int{}
+	won, of := map[*Outcome]int{}, map[*Outcome]int{}
 	for i, k := range tasks {
+		if counted[i] && k.jitter {
+			of[k.o]++
+		}
 		if wins[i] && k.jitter {
 			won[k.o]++
 		} else if wins[i] {
 			k.o.Orders++
 		}
 	}
-	for _, o := range passing[:min(len(passing), jittered)] {
-		p, err := stats.Wilson(won[o], jitters, 0.95)
+	for _, o := range passing[:min(len(passing), most)] {
+		p, err := stats.Wilson(won[o], of[o], 0.95)
 		if err != nil {
 			return err
 		}
 		o.Jitter = &p
 	}
+	rank(out.Outcomes)
 	return nil
 }
 
-// rank puts the best first: what passes, then what needs least, then fewer retries, device calls and time.
+// rank puts the best first: what passes, then what needs least, then fewer things to set, fewer retries, device calls and time.
 func rank(list []Outcome) {
 	slices.SortStableFunc(list, func(a, b Outcome) int {
 		return cmp.Or(
 			order(a.Error != "", b.Error != ""), order(!a.Passes, !b.Passes), order(!a.Leaves, !b.Leaves),
+			order(a.Borderline(), b.Borderline()), order(a.fragile(), b.fragile()),
 			order(a.Need == nil, b.Need == nil), cmp.Compare(a.needed(), b.needed()),
-			cmp.Compare(b.FirstOOM, a.FirstOOM), cmp.Compare(a.Retries, b.Retries), cmp.Compare(a.DeviceCalls, b.DeviceCalls),
+			cmp.Compare(b.FirstOOM, a.FirstOOM), cmp.Compare(a.parts(), b.parts()), cmp.Compare(a.Retries, b.Retries), cmp.Compare(a.DeviceCalls, b.DeviceCalls),
 			cmp.Compare(a.Cost, b.Cost), cmp.Compare(len(a.Conf), len(b.Conf)),
 		)
 	})
+}
+
+// fragile says that most replays with frees a little later fail.
+func (o *Outcome) fragile() bool {
+	return o.Jitter != nil && o.Jitter.Share != nil && *o.Jitter.Share < 0.5
+}
+
+// parts is how many things must be set.
+func (o *Outcome) parts() int {
+	n := 0
+	if o.Conf != "" {
+		n = 1 + strings.Count(o.Conf, ",")
+	}
+	if o.Option.Fraction != nil {
+		n++
+	}
+	if o.Option.EmptyCache {
+		n++
+	}
+	return n
 }
 
 func (o *Outcome) needed() uint64 {

@@ -209,7 +209,7 @@ func (c *Case) worst(capacity uint64) (int, error) {
 			return 0, err
 		}
 		op := run.Position() - 1
-		if op%every != 0 && op != peak {
+		if op%every != 0 && op != peak && run.More() || c.Trace.Ops[op].Kind.Starts() && run.More() {
 			continue
 		}
 		h, err := measure.HeldBy(run.Allocator(), op)

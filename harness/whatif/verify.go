@@ -2,7 +2,6 @@ package whatif
 
 import (
 	"fmt"
-	"sort"
 
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
@@ -93,7 +92,7 @@ func Verify(p *executor.Program, t executor.Target, newDevice measure.NewDevice,
 	if err != nil {
 		return nil, err
 	}
-	o := &oracle{Device: inner, toInner: map[device.Addr]device.Addr{}, spare: spareBase}
+	o := &oracle{Device: inner, spare: spareBase}
 	v := &verifier{rec: rec, oracle: o, out: &Verified{Decisions: len(rec.Decisions), FirstOp: -1}}
 	for i := range rec.Decisions {
 		if k := rec.Decisions[i].Kind; k != Placed && k != Refused {
@@ -290,135 +289,3 @@ func difference(want, got *EndState) string {
 	}
 	return ""
 }
-
-// purchase is memory that the recording bought.
-type purchase struct {
-	addr device.Addr
-	size uint64
-}
-
-// oracle is a device whose addresses are the recorded ones.
-type oracle struct {
-	device.Device
-	queue    []purchase // what the operation under way bought in the recording
-	toInner  map[device.Addr]device.Addr
-	reserved []reservation // by address
-	later    []Decision    // recorded behind the operation under way
-	spare    device.Addr
-}
-
-type reservation struct {
-	addr, inner device.Addr
-	size        uint64
-}
-
-// spareBase is where segments lie that the recording did not buy: behind all addresses of a process.
-const spareBase = device.Addr(1 << 60)
-
-// take returns the recorded address of a purchase of this size, or a spare one.
-func (o *oracle) take(size uint64) device.Addr {
-	for i, p := range o.queue {
-		if _, taken := o.toInner[p.addr]; p.size == size && !taken {
-			o.queue = append(o.queue[:i], o.queue[i+1:]...)
-			return p.addr
-		}
-	}
-	a := o.spare
-	o.spare += device.Addr((size + 1<<21) >> 21 << 21)
-	return a
-}
-
-// Malloc gives the recorded address.
-func (o *oracle) Malloc(size uint64) (device.Addr, error) {
-	inner, err := o.Device.Malloc(size)
-	if err != nil {
-		return 0, err
-	}
-	a := o.take(size)
-	o.toInner[a] = inner
-	return a, nil
-}
-
-// Free returns a segment.
-func (o *oracle) Free(a device.Addr) error {
-	inner, ok := o.toInner[a]
-	if !ok {
-		return o.Device.Free(a)
-	}
-	if err := o.Device.Free(inner); err != nil {
-		return err
-	}
-	delete(o.toInner, a)
-	return nil
-}
-
-// Reserve places a new address range where the recording mapped its first page.
-func (o *oracle) Reserve(size uint64) (device.Addr, error) {
-	inner, err := o.Device.Reserve(size)
-	if err != nil {
-		return 0, err
-	}
-	a := device.Addr(0)
-	for _, p := range o.queue {
-		if o.find(p.addr) < 0 {
-			a = p.addr
-			break
-		}
-	}
-	// A range that was reserved for a request that was refused is used later.
-	for i := range o.later {
-		if a != 0 {
-			break
-		}
-		if d := &o.later[i]; d.Kind == Mapped && o.find(d.Addr) < 0 {
-			a = d.Addr
-		}
-	}
-	// Ranges must not overlap, whatever the recording says.
-	i := sort.Search(len(o.reserved), func(i int) bool { return o.reserved[i].addr > a })
-	if a == 0 || i < len(o.reserved) && o.reserved[i].addr < a+device.Addr(size) || i > 0 && o.reserved[i-1].addr+device.Addr(o.reserved[i-1].size) > a {
-		a = o.spare
-		o.spare += device.Addr((size + 1<<21) >> 21 << 21)
-		i = sort.Search(len(o.reserved), func(i int) bool { return o.reserved[i].addr > a })
-	}
-	o.reserved = append(o.reserved, reservation{})
-	copy(o.reserved[i+1:], o.reserved[i:])
-	o.reserved[i] = reservation{a, inner, size}
-	return a, nil
-}
-
-// find returns the index of the range that holds an address, -1 if none does.
-func (o *oracle) find(a device.Addr) int {
-	i := sort.Search(len(o.reserved), func(i int) bool { return o.reserved[i].addr > a }) - 1
-	if i >= 0 && uint64(a-o.reserved[i].addr) < o.reserved[i].size {
-		return i
-	}
-	return -1
-}
-
-func (o *oracle) inner(a device.Addr) device.Addr {
-	if i := o.find(a); i >= 0 {
-		return o.reserved[i].inner + a - o.reserved[i].addr
-	}
-	return a
-}
-
-// Unreserve gives a range back.
-func (o *oracle) Unreserve(a device.Addr, size uint64) error {
-	i := o.find(a)
-	if err := o.Device.Unreserve(o.inner(a), size); err != nil {
-		return err
-	}
-	if i >= 0 {
-		o.reserved = append(o.reserved[:i], o.reserved[i+1:]...)
-	}
-	return nil
-}
-
-// Map maps a chunk.
-func (o *oracle) Map(a device.Addr, size uint64, h device.Handle) error {
-	return o.Device.Map(o.inner(a), size, h)
-}
-
-// Unmap unmaps.
-func (o *oracle) Unmap(a device.Addr, size uint64) error { return o.Device.Unmap(o.inner(a), size) }

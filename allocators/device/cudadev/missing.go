@@ -38,7 +38,9 @@ func (d *Device) DriverInfo() (free, total uint64, err error) { return 0, 0, Sup
 func (d *Device) Holds() bool { return false }
 
 // Latencies returns Supported's reason.
-func (d *Device) Latencies(context.Context, []uint64, int) ([]Latency, error) { return nil, Supported() }
+func (d *Device) Latencies(context.Context, []uint64, int) ([]Latency, error) {
+	return nil, Supported()
+}
 
 // FreeMemory returns Supported's reason.
 func FreeMemory(ordinal int) (uint64, error) { return 0, Supported() }

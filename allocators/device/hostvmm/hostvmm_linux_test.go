@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/shatter-gpu/shatter/allocators/device"
 )
@@ -62,6 +63,33 @@ func TestFreshMemoryIsZero(t *testing.T) {
 		require.NoError(t, d.Fill(a, Granule, 1<<40))
 		require.NoError(t, d.Free(a))
 	}
+}
+
+// TestMemoryIsReturned: what was touched costs host memory until it is freed, or released and unmapped.
+func TestMemoryIsReturned(t *testing.T) {
+	d := start(t, Options{Capacity: 16 * Granule})
+	held := func() int64 {
+		var s unix.Stat_t
+		require.NoError(t, unix.Fstat(d.host.fd, &s))
+		return s.Blocks * 512 // stat counts in blocks of 512 bytes on every system
+	}
+	a, err := d.Malloc(4 * Granule)
+	require.NoError(t, err)
+	r, err := d.Reserve(4 * Granule)
+	require.NoError(t, err)
+	h, err := d.Create(4 * Granule)
+	require.NoError(t, err)
+	require.NoError(t, d.Map(r, 4*Granule, h))
+	require.Zero(t, held())
+	require.NoError(t, d.Fill(a, 4*Granule, 1))
+	require.NoError(t, d.Fill(r, 4*Granule, 1))
+	require.EqualValues(t, 8*Granule, held())
+	require.NoError(t, d.Free(a))
+	require.EqualValues(t, 4*Granule, held())
+	require.NoError(t, d.Release(h))
+	require.EqualValues(t, 4*Granule, held())
+	require.NoError(t, d.Unmap(r, 4*Granule))
+	require.Zero(t, held())
 }
 
 // TestAddressesAreLowest: in every device alike, so that runs repeat.

@@ -123,7 +123,7 @@ const char* retried(Backend* b, size_t bytes, uint32_t stream) {
   pid_t pid = fork();
   if (pid < 0) return nullptr;
   if (pid == 0) {
-    for (int sig : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL}) signal(sig, SIG_DFL);
+    for (int sig : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGTERM}) signal(sig, SIG_DFL);
     try {
       _exit(b->alloc(bytes, stream) ? 10 : 11);
     } catch (const Refused&) {
@@ -139,7 +139,6 @@ const char* retried(Backend* b, size_t bytes, uint32_t stream) {
   return WEXITSTATUS(status) == 10 ? "served" : WEXITSTATUS(status) == 11 ? "refused" : nullptr;
 }
 
-// A number whose change a reply tells.
 [[noreturn]] void session(Backend* b, const std::string& start, bool retry) {
   in_session = true;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -151,7 +150,7 @@ const char* retried(Backend* b, size_t bytes, uint32_t stream) {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_ONSTACK;
-  for (int sig : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL}) sigaction(sig, &action, nullptr);
+  for (int sig : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGTERM}) sigaction(sig, &action, nullptr);  // SIGTERM: the watchdog's
   atexit(on_exit_call);
 
   uint64_t capacity = 80ull << 30;

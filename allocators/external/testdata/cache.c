@@ -1,10 +1,10 @@
-// A caching allocator with the C functions of torch.cuda.memory.CUDAPluggableAllocator: freed blocks go into bins by power of two
-// and are handed out again; on a refusal all of them are given back and the purchase is repeated. A block that was recorded on
+// A caching allocator with the C functions of torch.cuda.memory.CUDAPluggableAllocator: freed blocks are
+// kept and handed out again to requests of the same rounded size on the same stream; on a refusal all of them are given back and the purchase is repeated. A block that was recorded on
 // another stream waits for that stream. Compiled with one of these it has a bug:
 //
 //   -DEARLY     the event is recorded when the use is, not when the block is freed: work queued in between is not waited for
 //   -DLEAK      every eighth block that is freed is lost
-//   -DOVERLAP   bins are one size too small for requests just above a power of two
+//   -DOVERLAP   a block that is handed out again stays in the cache, so that the next request gets it too
 //   -DCRASH     the thousandth allocation reads address 0
 //   -DHANG      the hundredth allocation never returns
 //   -DTWICE     giving the cache back frees each block twice
@@ -13,25 +13,22 @@
 
 typedef struct Block {
   void* addr;
-  int bin, uses;
+  size_t size;
+  int uses;
   cudaStream_t stream;
   cudaStream_t users[4];
   cudaEvent_t events[4];
   struct Block* next;
 } Block;
 
-static Block* bins[64];   // free, by power of two
-static Block* live;       // handed out
-static Block* pending;    // freed, with work outstanding
+static Block* idle;     // free
+static Block* live;     // handed out
+static Block* pending;  // freed, with work outstanding
 static int count;
 
-static int bin_of(size_t n) {
-  int b = 9;
-  while (((size_t)1 << b) < n) ++b;
-#ifdef OVERLAP
-  if (b > 9 && n < ((size_t)1 << (b - 1)) + 4096) --b;
-#endif
-  return b;
+static size_t rounded(size_t n) {
+  size_t unit = n < 1 << 20 ? 512 : 2 << 20;
+  return (n + unit - 1) / unit * unit;
 }
 
 static void collect(int wait) {
@@ -49,23 +46,22 @@ static void collect(int wait) {
     for (int i = 0; i < b->uses; ++i) cudaEventDestroy(b->events[i]);
     b->uses = 0;
     *p = b->next;
-    b->next = bins[b->bin];
-    bins[b->bin] = b;
+    b->next = idle;
+    idle = b;
   }
 }
 
 static void give_back(void) {
   collect(1);
-  for (int i = 0; i < 64; ++i)
-    while (bins[i]) {
-      Block* b = bins[i];
-      bins[i] = b->next;
-      cudaFree(b->addr);
+  while (idle) {
+    Block* b = idle;
+    idle = b->next;
+    cudaFree(b->addr);
 #ifdef TWICE
-      cudaFree(b->addr);
+    cudaFree(b->addr);
 #endif
-      free(b);
-    }
+    free(b);
+  }
 }
 
 static void mark(Block* b, int i) {
@@ -75,7 +71,7 @@ static void mark(Block* b, int i) {
 
 void* my_malloc(ssize_t size, int device, cudaStream_t stream) {
   (void)device;
-  int bin = bin_of(size);
+  size_t n = rounded(size);
   ++count;
 #ifdef CRASH
   if (count == 1000) *(volatile int*)0;
@@ -84,20 +80,26 @@ void* my_malloc(ssize_t size, int device, cudaStream_t stream) {
   if (count == 100) for (;;) {}
 #endif
   collect(0);
-  Block** p = &bins[bin];
-  while (*p && (*p)->stream != stream) p = &(*p)->next;
+  Block** p = &idle;
+  while (*p && ((*p)->size != n || (*p)->stream != stream)) p = &(*p)->next;
   Block* b = *p;
   if (b) {
+#ifdef OVERLAP
+    Block* copy = malloc(sizeof *copy);
+    *copy = *b;
+    b = copy;
+#else
     *p = b->next;
+#endif
   } else {
     void* addr;
-    if (cudaMalloc(&addr, (size_t)1 << bin)) {
+    if (cudaMalloc(&addr, n)) {
       give_back();
-      if (cudaMalloc(&addr, (size_t)1 << bin)) return NULL;
+      if (cudaMalloc(&addr, n)) return NULL;
     }
     b = calloc(1, sizeof *b);
     b->addr = addr;
-    b->bin = bin;
+    b->size = n;
     b->stream = stream;
   }
   b->next = live;

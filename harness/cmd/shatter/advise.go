@@ -16,10 +16,12 @@ import (
 
 	"github.com/shatter-gpu/shatter/corpus"
 	"github.com/shatter-gpu/shatter/harness/executor"
-	"github.com/shatter-gpu/shatter/harness/trace"
 	"github.com/shatter-gpu/shatter/harness/whatif"
 	"github.com/shatter-gpu/shatter/reports"
 )
+
+// ranksBest is for how many settings of a rank C_safe is found, besides its own: there can be hundreds of ranks.
+const ranksBest = 2
 
 // leastShare is the share of recorded decisions that a replay must reproduce before advice is given.
 const leastShare = 0.95
@@ -171,8 +173,12 @@ func (f *adviseFlags) advise(ctx context.Context, h *history, options []whatif.O
 			return nil, fmt.Errorf("--try: %w", err)
 		}
 	}
+	best := 0
+	if quick {
+		best = ranksBest
+	}
 	a.Advice, err = whatif.Advise(ctx, &whatif.Advising{
-		Case: cs, Current: h.conf, Needed: f.leave, Workers: f.workers, RandomDevice: randomDevice, Quick: quick,
+		Case: cs, Current: h.conf, Needed: f.leave, Workers: f.workers, RandomDevice: randomDevice, Quick: quick, Best: best,
 		Target: func(o whatif.Option) (executor.Target, error) {
 			fraction := o.Fraction
 			if fraction == nil {
@@ -210,7 +216,6 @@ func (f *adviseFlags) advise(ctx context.Context, h *history, options []whatif.O
 // rank is a history with what became of it.
 type rank struct {
 	h       *history
-	key     string // equal for histories that are the same to an allocator
 	advised *reports.Advised
 	like    int
 }
@@ -235,23 +240,20 @@ func (f *adviseFlags) ranks(ctx context.Context, out io.Writer, files []string) 
 				r.like++
 				continue
 			}
-			r := &rank{h: h, key: key, like: 1}
+			if ctx.Err() != nil {
+				return errInterrupted
+			}
+			r := &rank{h: h, like: 1}
 			known[key] = r
 			groups = append(groups, r)
+			if r.advised, err = f.advise(ctx, h, f.settings(h), true); err != nil {
+				return err
+			}
+			if r.advised.Withheld != "" {
+				answer.Withheld = append(answer.Withheld, file+": "+r.advised.Withheld)
+			}
+			h.trace, h.site, h.time = nil, nil, nil // large, and not needed any more
 		}
-	}
-	for _, r := range groups {
-		if ctx.Err() != nil {
-			return errInterrupted
-		}
-		var err error
-		if r.advised, err = f.advise(ctx, r.h, f.settings(r.h), true); err != nil {
-			return err
-		}
-		if r.advised.Withheld != "" {
-			answer.Withheld = append(answer.Withheld, r.h.basis.File+": "+r.advised.Withheld)
-		}
-		r.h.trace, r.h.site, r.h.time = &trace.Trace{}, nil, nil // large, and not needed any more
 	}
 	f.tabulate(answer, groups)
 	var err error

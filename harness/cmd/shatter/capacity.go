@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shatter-gpu/shatter/allocators/catalog"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/measure"
 	"github.com/shatter-gpu/shatter/reports"
@@ -24,11 +25,13 @@ type capacityAnswer struct {
 	Kappa     float64 `json:"kappa"`
 	Lost      uint64  `json:"lost"`
 	*measure.Spectrum
+	// Waterfall is there with --waterfall, for the caching allocator.
+	Waterfall *measure.Waterfall `json:"waterfall,omitempty"`
 }
 
 func capacityCommand() *cobra.Command {
 	var f targetFlags
-	var asJSON bool
+	var asJSON, waterfall bool
 	c := &cobra.Command{
 		Use:   "capacity FILE...",
 		Short: "the capacities at which a trace passes, exactly",
@@ -60,9 +63,15 @@ The device's size is what is asked for, so --capacity and the size in --device d
 						}
 						return err
 					}
+					var fall *measure.Waterfall
+					if spec, err := catalog.Parse(target.Name); waterfall && err == nil && spec.Settings != nil {
+						if fall, err = measure.WaterfallOf(c.Context(), t, *spec.Settings, f.newDevice(), waterfallRuns); err != nil {
+							return err
+						}
+					}
 					if asJSON {
 						if err := enc.Encode(capacityAnswer{
-							"shatter.capacity/1", t.Name, target.Name, s.Safe(), s.Min(), s.Kappa(), s.Lost(), s,
+							"shatter.capacity/1", t.Name, target.Name, s.Safe(), s.Min(), s.Kappa(), s.Lost(), s, fall,
 						}); err != nil {
 							return faultError{err}
 						}
@@ -73,12 +82,17 @@ The device's size is what is asked for, so --capacity and the size in --device d
 					}
 					fmt.Fprintf(out, "  %s: C_safe = %s, kappa = %.3f, lost %s; passes %s (%d runs)\n",
 						target.Name, reports.Size(s.Safe()), s.Kappa(), reports.Size(s.Lost()), intervals(s.Passes), s.Runs)
+					if fall != nil {
+						fmt.Fprintf(out, "    %s\n", fall.Format(reports.Size))
+					}
 				}
 			}
 			return nil
 		},
 	}
 	f.register(c)
+	c.Flags().BoolVar(&waterfall, "waterfall", false, "say what C_safe is made of, by switching rules of the allocator off one after the other: streams, "+
+		"pools, purchase size")
 	c.Flags().BoolVar(&asJSON, "json", false, "one JSON document a line (schema shatter.capacity/1)")
 	return c
 }

@@ -129,6 +129,9 @@ func (g *gpuRun) describe() error {
 	if r.Free, r.Total, err = d.DriverInfo(); err != nil {
 		return err
 	}
+	if r.Free < r.Total/4*3 {
+		return fmt.Errorf("%s is busy: %d of %d bytes are free; free the card or take another one (--gpu N)", d.Name(), r.Free, r.Total)
+	}
 	// Room is left for the driver: it keeps page tables and contexts in the card's memory, too.
 	g.free = r.Free / 10 * 9 / cudadev.Granule * cudadev.Granule
 	g.limit = min(g.limit, g.free)

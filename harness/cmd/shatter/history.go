@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -130,7 +131,7 @@ func historyFiles(args []string) ([]string, error) {
 	var out []string
 	for _, a := range args {
 		info, err := os.Stat(a)
-		if a == "-" || strings.HasPrefix(a, "gen:") {
+		if _, named := namedTrace(a); named || a == "-" {
 			out = append(out, a)
 			continue
 		}
@@ -163,7 +164,7 @@ func historyFiles(args []string) ([]string, error) {
 
 // histories reads a file: one history for each device with something in it.
 func (f *historyFlags) histories(path string) ([]*history, error) {
-	if strings.HasPrefix(path, "gen:") || !isSnapshot(path) {
+	if _, named := namedTrace(path); named || !isSnapshot(path) {
 		h, err := f.ofTrace(path)
 		return []*history{h}, err
 	}
@@ -227,8 +228,8 @@ func (f *historyFlags) ofSnapshot(path string, s *snapshot.Snapshot, dev int) (*
 func (f *historyFlags) ofTrace(path string) (*history, error) {
 	var t *trace.Trace
 	var err error
-	if strings.HasPrefix(path, "gen:") {
-		t, err = generated(path)
+	if named, ok := namedTrace(path); ok {
+		t, err = named(path)
 	} else {
 		t, err = tracefile.Read(path)
 	}
@@ -268,6 +269,75 @@ func (f *historyFlags) ofTrace(path string) (*history, error) {
 		b.Capacity, b.CapacityIs = bytes, "the trace's header"
 	}
 	return h, nil
+}
+
+// snapshotTraces imports all devices of a snapshot.
+func snapshotTraces(path string) ([]*trace.Trace, error) {
+	s, err := snapshot.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var out []*trace.Trace
+	for _, d := range s.Devices() {
+		m, err := snapshot.Import(s, d, snapshot.Options{})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m.Trace)
+	}
+	return out, nil
+}
+
+// specOf is the only allocator of --alloc, else that of the trace's header.
+func (f *targetFlags) specOf(t *trace.Trace) (catalog.Spec, error) {
+	if len(f.specs) > 0 {
+		return f.specs[0], nil
+	}
+	return headerSpec(t, "")
+}
+
+// writeSnapshot runs a trace and writes what PyTorch would have recorded of it.
+func writeSnapshot(path string, t *trace.Trace, spec catalog.Spec, capacity uint64) error {
+	if spec.Settings == nil {
+		return fmt.Errorf("--snapshot: %s is no caching allocator, so it has no memory snapshots; take classic or expandable", spec.Name)
+	}
+	dev, err := simulatedDevice(capacity)
+	if err != nil {
+		return err
+	}
+	set := *spec.Settings
+	// The string says what the name says too, as PyTorch's would.
+	set.Text = withoutOwn(set.Text)
+	if set.Expandable && !strings.Contains(set.Text, "expandable_segments") {
+		set.Text = strings.TrimSuffix("expandable_segments:True,"+set.Text, ",")
+	}
+	s, err := snapshot.Record(t, targetOf(spec), dev, &set)
+	if err != nil {
+		return err
+	}
+	return writeWhole(path, func(w io.Writer) error { return snapshot.Write(w, s) })
+}
+
+// writeWhole writes a file whole or not at all.
+func writeWhole(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return hinted{fmt.Errorf("cannot write %s: %w", path, err), "name a file in a folder that can be written"}
+	}
+	defer os.Remove(f.Name()) // without effect once it is renamed
+	err = write(f)
+	for _, step := range []func() error{func() error { return f.Chmod(0o644) }, f.Sync, f.Close} {
+		if e := step(); err == nil {
+			err = e
+		}
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return faultError{fmt.Errorf("writing %s: %w", path, err)}
+	}
+	return nil
 }
 
 // withoutOwn drops the settings that are our own.

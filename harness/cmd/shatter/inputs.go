@@ -273,6 +273,14 @@ func readTraces(args []string) ([]*trace.Trace, error) {
 			return nil, err
 		}
 		for _, f := range files {
+			if isSnapshot(f) {
+				list, err := snapshotTraces(f)
+				if err != nil {
+					return nil, err
+				}
+				out = append(out, list...)
+				continue
+			}
 			t, err := tracefile.Read(f)
 			if err != nil {
 				return nil, err

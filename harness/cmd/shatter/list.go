@@ -53,6 +53,16 @@ func list(w io.Writer, kind string) error {
 			}
 			fmt.Fprintf(t, "%s\t%s\n", name, e.Summary)
 		}
+		for _, e := range catalog.Remote {
+			name := e.Name
+			if e.Settings {
+				name += "[@CONF]"
+			}
+			fmt.Fprintf(t, "%s\t%s\n", name, e.Summary)
+		}
+		for _, why := range catalog.Needs() {
+			fmt.Fprintf(t, "\tnot here: %s\n", why)
+		}
 	case "devices":
 		for _, e := range catalog.Devices {
 			fmt.Fprintf(t, "%s\t%s\n", e.Name, e.Summary)
@@ -80,9 +90,23 @@ func list(w io.Writer, kind string) error {
 		fmt.Fprintf(t, "%s\t%s\t(%s)\n", executor.FaultRecovery,
 			"After a device call failed the allocator is consistent, nothing leaks, and a retry without the fault succeeds.",
 			"pytorch#188008; see --fault")
-		for _, k := range properties.KnownIssues {
-			fmt.Fprintf(t, "  known: %s\t%s\t(%s)\n", k.ID, k.Summary, k.URL)
+		fmt.Fprintln(t, "\nbetween several runs of a trace and its variants, asked about a sample of the sequences of shatter run, and by replay:")
+		for _, r := range properties.Relations() {
+			fmt.Fprintf(t, "%s\t%s\t(%s)\n", r.ID, r.Claim, r.Source)
 		}
+		fmt.Fprintln(t, "\nknown upstream issues, counted apart (--known off makes findings of them):")
+		for _, k := range properties.KnownIssues {
+			fmt.Fprintf(t, "%s\t%s\t(%s)\n", k.ID, k.Summary, k.URL)
+		}
+		fmt.Fprintln(t, "\nnot promised by any allocator here, and not checked:")
+		for _, n := range properties.NotInvariants {
+			fmt.Fprintf(t, "%s\t%s For example on %s: %s.\t(%s)\n", n.ID, n.Claim, n.Alloc, n.Shows, n.Source)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+		writeLevelMeanings(w)
 	case "verdicts":
 		for _, v := range executor.Verdicts {
 			fmt.Fprintf(t, "%s\t%s\n", v, reports.VerdictMeaning[v.String()])

@@ -96,6 +96,9 @@ implementations, checks what must hold, and measures how badly memory fragments.
   shatter run                          generate, execute, check, report (no flag needed)
   shatter replay FILE                  what does this trace do, and why was it refused
   shatter capacity FILE                at which capacities does it pass
+  shatter shrink FILE                  the smallest trace that fails in the same way
+  shatter explain SNAPSHOT             why did this OOM happen, and who pins the memory
+  shatter advise SNAPSHOT              which settings, or how much memory, pass in replay
   shatter conform FOLDER               are the decisions those that were recorded
 
 Exit codes: 0 clean, 1 findings, 2 usage, 3 harness or environment fault, 130 interrupted.`,
@@ -108,6 +111,6 @@ Exit codes: 0 clean, 1 findings, 2 usage, 3 harness or environment fault, 130 in
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return hinted{err, fmt.Sprintf("see %s --help", c.CommandPath())}
 	})
-	root.AddCommand(runCommand(), replayCommand(), conformCommand(), capacityCommand(), shrinkCommand(), explainCommand(), adviseCommand(), selftestCommand(), panelCommand(), benchCommand(), gpuCommand(), listCommand(), versionCommand())
+	root.AddCommand(runCommand(), replayCommand(), conformCommand(), capacityCommand(), shrinkCommand(), explainCommand(), adviseCommand(), anonymizeCommand(), selftestCommand(), huntCommand(), panelCommand(), benchCommand(), gpuCommand(), versionsCommand(), recordCommand(), levelsCommand(), enumerateCommand(), listCommand(), versionCommand())
 	return root
 }

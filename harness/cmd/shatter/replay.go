@@ -21,6 +21,7 @@ type replayFlags struct {
 	targetFlags
 	json, history bool
 	log, svg      string
+	snapshot      string
 	at            int
 }
 
@@ -31,7 +32,7 @@ func replayCommand() *cobra.Command {
 		Short: "execute traces: what is refused and why, and the history",
 		Long: `Replay executes traces on one or more allocators under all properties and says of each refusal what it was, who pins the
 memory, and which blocks' absence would have served it. FILE is a trace (plain, .gz or .zst), a folder of them, - for
-standard input, or gen:WORKLOAD:SEED for a generated one. With --history the trace is printed with each operation's outcome
+standard input, gen:WORKLOAD:SEED for a generated one, or a PyTorch memory snapshot. With --history the trace is printed with each operation's outcome
 behind it, which is again a trace.`,
 		Example: `  shatter replay --alloc classic --alloc expandable case.trace
   shatter replay --alloc classic@max_split_size_mb:128 --capacity 80GiB case.trace`,
@@ -43,6 +44,7 @@ behind it, which is again a trace.`,
 	c.Flags().BoolVar(&f.history, "history", false, "print the history of each allocator behind its summary")
 	c.Flags().StringVar(&f.log, "log", "", "write a decision log (TSV, the columns of conform) to this file; one trace and one allocator")
 	c.Flags().StringVar(&f.svg, "map", "", "draw the memory maps of the allocators, one below the other, to this SVG file; one trace")
+	c.Flags().StringVar(&f.snapshot, "snapshot", "", "write what PyTorch would have recorded to this file, a memory snapshot; one trace and one allocator")
 	c.Flags().IntVar(&f.at, "at", -1, "operation whose state --map draws (default: the first refusal, else the last)")
 	return c
 }
@@ -57,6 +59,9 @@ func (f *replayFlags) run(c *cobra.Command, args []string) error {
 	}
 	if f.log != "" && (len(traces) != 1 || len(f.specs) > 1) {
 		return fmt.Errorf("--log takes one trace and one allocator, not %d and %d", len(traces), max(len(f.specs), 1))
+	}
+	if f.snapshot != "" && (len(traces) != 1 || len(f.specs) > 1) {
+		return fmt.Errorf("--snapshot takes one trace and one allocator, not %d and %d", len(traces), max(len(f.specs), 1))
 	}
 	if f.svg != "" && len(traces) != 1 {
 		return fmt.Errorf("--map takes one trace, not %d", len(traces))
@@ -103,6 +108,15 @@ func (f *replayFlags) run(c *cobra.Command, args []string) error {
 				if _, err := out.Write(history); err != nil {
 					return faultError{err}
 				}
+			}
+		}
+		if f.snapshot != "" {
+			spec, err := f.specOf(t)
+			if err != nil {
+				return err
+			}
+			if err := writeSnapshot(f.snapshot, t, spec, capacities[i]); err != nil {
+				return err
 			}
 		}
 		if f.svg != "" {

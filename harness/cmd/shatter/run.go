@@ -27,8 +27,8 @@ import (
 // defaultSequences is enough for over a million operations on each of two allocators, and takes well under half a minute.
 const defaultSequences = 245
 
-// relateEvery is which sequences of a workload relations are asked about: they take a dozen runs each.
-const relateEvery = 2
+// relateEvery is which sequences of a workload relations are asked about: all of them, since they look at the beginning only.
+const relateEvery = 1
 
 type runFlags struct {
 	targetFlags
@@ -199,6 +199,7 @@ func (f *runFlags) run(c *cobra.Command) error {
 	for _, w := range cfg.Workloads {
 		kinds[w.Name] = w.Kind
 	}
+	var falls medians
 	bar := newProgress(c.ErrOrStderr(), "sequences")
 	total := cfg.Sequences
 	if cfg.Shards > 1 {
@@ -206,6 +207,7 @@ func (f *runFlags) run(c *cobra.Command) error {
 	}
 	err = campaign.Execute(ctx, cfg, func(s *campaign.Sequence) error {
 		b.Add(s, kinds[s.Workload])
+		falls.add(s)
 		bar.set(b.Run.Sequences, total)
 		return f.keep(s)
 	})
@@ -217,6 +219,9 @@ func (f *runFlags) run(c *cobra.Command) error {
 	workers := cfg.Workers
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
+	}
+	if b.Run.Waterfalls, err = falls.waterfalls(ctx, cfg.MeasureDevice); err != nil {
+		return err
 	}
 	r, err := b.Finish(interrupted, workers, time.Now())
 	if err != nil {

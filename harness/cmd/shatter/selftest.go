@@ -32,7 +32,7 @@ type selfTested struct {
 	Median  float64     `json:"median_operations"` // of the shrunk traces
 	Bugs    []testedBug `json:"bugs"`
 	// Clean is what the program without a bug came to.
-	Clean  hunted              `json:"clean"`
+	Clean  sought              `json:"clean"`
 	Rules  map[string][]string `json:"rules"` // bugs by section of the specification
 	Failed []string            `json:"failed"`
 }
@@ -44,7 +44,7 @@ type testedBug struct {
 	Expected string   `json:"expected"` // the property that must see it
 	Minimum  int      `json:"minimum"`
 	Proved   bool     `json:"proved"`
-	hunted
+	sought
 	Built float64 `json:"-"` // seconds
 	fault error
 }
@@ -60,7 +60,7 @@ type selftestFlags struct {
 	exhaust int
 	json    bool
 
-	hunt    bool
+	seek    bool
 	short   bool
 	minimum int
 }
@@ -78,8 +78,8 @@ It needs the Go toolchain and the source of this module.
 In the table, generic says whether checks find it that know nothing of the allocator's promise and blocks.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if f.hunt {
-				return hunt(c.Context(), huntOptions{
+			if f.seek {
+				return seek(c.Context(), seekOptions{
 					seed: f.seed, time: f.time, seqs: f.clean, minimum: f.minimum, generic: f.generic, exhaust: f.exhaust, short: f.short,
 				}, c.OutOrStdout())
 			}
@@ -96,10 +96,10 @@ In the table, generic says whether checks find it that know nothing of the alloc
 	fl.IntVar(&f.clean, "clean", 5000, "sequences that the program without a bug runs")
 	fl.IntVar(&f.exhaust, "exhaust", 0, "enumerate all small traces up to so many operations, to prove the recorded minima")
 	fl.BoolVar(&f.json, "json", false, "print one JSON document (schema shatter.selftest/1)")
-	fl.BoolVar(&f.hunt, "hunt", false, "look for a finding in this program itself")
-	fl.BoolVar(&f.short, "short", false, "with --hunt: short sequences only")
-	fl.IntVar(&f.minimum, "minimum", 0, "with --hunt: end with a trace as short as this")
-	for _, hidden := range []string{"hunt", "short", "minimum"} {
+	fl.BoolVar(&f.seek, "seek", false, "look for a finding in this program itself")
+	fl.BoolVar(&f.short, "short", false, "with --seek: short sequences only")
+	fl.IntVar(&f.minimum, "minimum", 0, "with --seek: end with a trace as short as this")
+	for _, hidden := range []string{"seek", "short", "minimum"} {
 		_ = fl.MarkHidden(hidden)
 	}
 	return c
@@ -153,17 +153,17 @@ func (f *selftestFlags) run(c *cobra.Command) error {
 	if c.Context().Err() != nil {
 		return errInterrupted
 	}
-	for i := range r.Bugs {
-		if err := r.Bugs[i].fault; err != nil {
-			return faultError{fmt.Errorf("planted bug %s: %w", r.Bugs[i].Name, err)}
-		}
-	}
 	if r.Clean, err = f.runClean(c.Context()); err != nil {
 		return faultError{err}
 	}
 	r.sum()
 	if err := f.write(c.OutOrStdout(), &r); err != nil {
 		return faultError{err}
+	}
+	for i := range r.Bugs {
+		if err := r.Bugs[i].fault; err != nil {
+			return faultError{fmt.Errorf("planted bug %s could not be tried: %w", r.Bugs[i].Name, err)}
+		}
 	}
 	if len(r.Failed) > 0 {
 		return errFindings
@@ -240,47 +240,47 @@ func (f *selftestFlags) test(ctx context.Context, root, folder string, m *mutant
 		return fail(fmt.Errorf("%w: %s", err, out))
 	}
 	t.Built = time.Since(start).Seconds()
-	h, err := runHunt(ctx, program, f.time, "--seed", fmt.Sprint(f.seed), "--time", f.time.String(), "--generic", f.generic.String(),
+	h, err := runSeek(ctx, program, f.time, "--seed", fmt.Sprint(f.seed), "--time", f.time.String(), "--generic", f.generic.String(),
 		"--minimum", strconv.Itoa(m.Minimum), "--exhaust", strconv.Itoa(f.exhaust), "--clean", "0")
 	if err != nil {
 		return fail(err)
 	}
-	t.hunted = *h
+	t.sought = *h
 	return t
 }
 
-// grace is what a hunt may take beyond its time: to shrink what it found last, and for the generic checks.
+// grace is what a search may take beyond its time: to shrink what it found last, and for the generic checks.
 const grace = 30 * time.Second
 
-// runHunt runs a program's hunt on one core. A program that never ends has found nothing.
-func runHunt(ctx context.Context, program string, limit time.Duration, args ...string) (*hunted, error) {
+// runSeek runs a program's search on one core. A program that never ends has found nothing.
+func runSeek(ctx context.Context, program string, limit time.Duration, args ...string) (*sought, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+grace)
 	defer cancel()
-	c := exec.CommandContext(ctx, program, append([]string{"selftest", "--hunt"}, args...)...)
+	c := exec.CommandContext(ctx, program, append([]string{"selftest", "--seek"}, args...)...)
 	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=800") // one core; many short runs make much garbage
 	var failure strings.Builder
 	c.Stderr = &failure
 	out, err := c.Output()
 	if ctx.Err() == context.DeadlineExceeded {
-		return &hunted{BrokenBy: "the program did not end", Broken: 1}, nil
+		return &sought{BrokenBy: "the program did not end", Broken: 1}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, failure.String())
 	}
-	var h hunted
+	var h sought
 	return &h, json.Unmarshal(out, &h)
 }
 
 // runClean runs this program, which has no bug.
-func (f *selftestFlags) runClean(ctx context.Context) (hunted, error) {
+func (f *selftestFlags) runClean(ctx context.Context) (sought, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return hunted{}, err
+		return sought{}, err
 	}
 	const long = 24 * time.Hour // the number of sequences is the bound
-	h, err := runHunt(ctx, self, long, "--seed", fmt.Sprint(f.seed), "--time", long.String(), "--clean", strconv.Itoa(f.clean), "--short", "--generic", "0")
+	h, err := runSeek(ctx, self, long, "--seed", fmt.Sprint(f.seed), "--time", long.String(), "--clean", strconv.Itoa(f.clean), "--short", "--generic", "0")
 	if err != nil {
-		return hunted{}, err
+		return sought{}, err
 	}
 	return *h, nil
 }
@@ -295,6 +295,9 @@ func (r *selfTested) sum() {
 			r.Rules[s] = append(r.Rules[s], b.Name)
 		}
 		switch {
+		case b.fault != nil:
+			fail("%s: could not be tried", b.Name)
+			continue
 		case !b.Found:
 			fail("%s: not found in %d sequences and %d enumerated traces", b.Name, b.Sequences, b.Enumerated)
 			continue
@@ -368,7 +371,7 @@ func (f *selftestFlags) write(to io.Writer, r *selfTested) error {
 	return w.Flush()
 }
 
-func cleanText(h *hunted) string {
+func cleanText(h *sought) string {
 	if h.Found {
 		return "a finding"
 	}

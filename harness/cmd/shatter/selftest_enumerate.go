@@ -20,10 +20,9 @@ var (
 	smallCapacities = []uint64{20 << 20, 42 << 20, 100 << 20}
 )
 
-// enumerate hands all traces up to a length to look, shortest first, until it returns false or a shorter trace cannot come any
-// more.
-func (r *hunted) enumerate(ctx context.Context, h *hunter, most int, look func(*trace.Trace) bool) {
-	for n := 1; n <= most; n++ {
+// enumerate hands all traces up to a length to look, shortest first, as long as they are shorter than what was found.
+func (r *sought) enumerate(ctx context.Context, h *seeker, most int, look func(*trace.Trace) bool) {
+	for n := 1; n <= most && (!r.Found || n < r.After); n++ {
 		for _, expandable := range []bool{false, true} {
 			for _, c := range smallConfs {
 				for _, capacity := range smallCapacities {

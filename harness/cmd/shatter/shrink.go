@@ -34,7 +34,7 @@ type shrinkAnswer struct {
 	Runs      int    `json:"runs"`
 	Minimal   bool   `json:"minimal"`
 	Stopped   string `json:"stopped,omitempty"`
-	// Text is the shrunk trace, Others are other failures that were met.
+	// Text is the shrunk trace, Others are other findings that were met.
 	Text   string       `json:"text"`
 	File   string       `json:"file,omitempty"`
 	Others []otherTrace `json:"others"`
@@ -86,7 +86,7 @@ allocator and device it is for, so that shatter replay needs no flags, and is pr
 	fl.StringSliceVar(&f.keep, "keep", nil, "leave capacity, sizes or both as they are")
 	fl.IntVar(&f.runs, "runs", 0, "end after this many runs (default: no bound)")
 	fl.DurationVar(&f.time, "time", 2*time.Minute, "hard deadline for all that the command does, 0 for none")
-	fl.StringVar(&f.out, "out", "", "folder for the shrunk traces, and those of other failures met on the way")
+	fl.StringVar(&f.out, "out", "", "folder for the shrunk traces, and those of other findings met on the way")
 	fl.BoolVar(&f.json, "json", false, "one JSON document a line (schema shatter.shrink/1)")
 	return c
 }
@@ -279,6 +279,9 @@ func (f *shrinkFlags) one(c *cobra.Command, j job, budget shrink.Budget) (*shrin
 		return nil, err
 	}
 	for _, o := range r.Others {
+		if strings.HasPrefix(o.Signature, "oom.") {
+			continue // refusals of other verdicts are no findings
+		}
 		file, err := f.write(o.Signature, o.Trace)
 		if err != nil {
 			return nil, err

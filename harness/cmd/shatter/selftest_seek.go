@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,8 +22,8 @@ import (
 	"github.com/shatter-gpu/shatter/properties"
 )
 
-// hunted is what a hunt comes to, printed as JSON by the program that has the bug (schema shatter.hunted/1).
-type hunted struct {
+// sought is what a search comes to, printed as JSON by the program that has the bug (schema shatter.sought/1).
+type sought struct {
 	Schema string `json:"schema"`
 	Found  bool   `json:"found"`
 	// Sequences is how many ran until the finding; Enumerated of them were small traces enumerated in full.
@@ -53,6 +53,9 @@ type hunted struct {
 	} `json:"timing"`
 }
 
+// relatedOps is the longest sequence that relations are asked of, in operations.
+const relatedOps = 40
+
 // keyFault is the header line for the faults that the device of a sequence has.
 const keyFault = "fault"
 
@@ -67,14 +70,15 @@ func (b bare) Configure(conf string) error                               { retur
 func (b bare) SetFraction(f float64) error                               { return b.a.SetFraction(f) }
 func (b bare) Stats() *allocators.Stats                                  { return b.a.Stats() }
 
-// hunter looks for a finding in sequences of its own.
-type hunter struct {
+// seeker looks for a finding in sequences of its own.
+type seeker struct {
 	seed       uint64
 	properties []executor.Property
+	relations  []executor.Relation
 }
 
 // target is the allocator that a trace's header asks for.
-func (h *hunter) target(t *trace.Trace, generic bool) (executor.Target, error) {
+func (h *seeker) target(t *trace.Trace, generic bool) (executor.Target, error) {
 	s, err := headerSpec(t, "")
 	if err != nil || !generic {
 		return targetOf(s), err
@@ -86,7 +90,7 @@ func (h *hunter) target(t *trace.Trace, generic bool) (executor.Target, error) {
 }
 
 // run executes a sequence under all checks, or under those that know no promise.
-func (h *hunter) run(t *trace.Trace, generic bool) (res *executor.Result, err error) {
+func (h *seeker) run(t *trace.Trace, generic bool) (res *executor.Result, err error) {
 	defer func() {
 		// A panic that the executor made no finding of began in the harness.
 		if p := recover(); p != nil {
@@ -102,32 +106,82 @@ func (h *hunter) run(t *trace.Trace, generic bool) (res *executor.Result, err er
 		return nil, err
 	}
 	o := executor.Options{Properties: h.properties, Judge: properties.NewJudge()}
-	if o.Device, err = simdev.New(simdev.Options{Capacity: capacity}); err != nil {
+	if o.Device, err = seekDevice(capacity); err != nil {
 		return nil, err
 	}
-	for _, f := range t.Header {
-		if f.Key == keyFault {
-			if o.Faults, err = faultdev.Parse(f.Value, trace.ParseSize); err != nil {
-				return nil, err
-			}
-			o.Judge = nil // a refusal is judged by what the allocator did in one attempt, and here there are two
+	if plan, ok := header(t, keyFault); ok {
+		if o.Faults, err = faultdev.Parse(plan, trace.ParseSize); err != nil {
+			return nil, err
 		}
+		// Where a call failed the operation is made twice, so what it did cannot be foretold from the state before it.
+		o.Judge = nil
+		o.Properties = slices.DeleteFunc(slices.Clone(h.properties), func(p executor.Property) bool { return p.ID == properties.ServedAsPromised.ID })
 	}
 	return executor.Execute(executor.Compile(t), target, o)
 }
 
-// predicate keeps a signature while a trace is shrunk.
-func (h *hunter) predicate(signature string) shrink.Predicate {
+// check runs a sequence under all checks; if it passes and relations are given, it asks those.
+func (h *seeker) check(t *trace.Trace, relations []executor.Relation) (f *executor.Finding, used uint64, err error) {
+	res, err := h.run(t, false)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case len(res.Findings) > 0:
+		return &res.Findings[0], res.PeakReserved, nil
+	case len(relations) == 0:
+		return nil, res.PeakReserved, nil
+	}
+	f, err = h.relate(t, relations)
+	return f, res.PeakReserved, err
+}
+
+// relate asks what must hold of several runs side by side. Known issues are no findings.
+func (h *seeker) relate(t *trace.Trace, relations []executor.Relation) (f *executor.Finding, err error) {
+	defer func() {
+		// The allocator alone can be at fault: the same runs passed one by one, or the harness is clean without the bug.
+		if p := recover(); p != nil {
+			f = &executor.Finding{Property: "no-crash", Rule: "panic", At: executor.AtRuns, Op: len(t.Ops), Detail: fmt.Sprint(p)}
+		}
+	}()
+	spec, err := headerSpec(t, "")
+	if err != nil {
+		return nil, err
+	}
+	capacity, _, err := t.Capacity()
+	if err != nil {
+		return nil, err
+	}
+	f, err = executor.Relate(&executor.Case{
+		Trace: t, Target: targetOf(spec), Capacity: capacity, NewDevice: seekDevice, Conf: confOf(spec), With: settingsFor(spec),
+	}, relations)
+	if f != nil && f.Known != "" {
+		f = nil
+	}
+	return f, err
+}
+
+func seekDevice(capacity uint64) (device.Device, error) {
+	return simdev.New(simdev.Options{Capacity: capacity})
+}
+
+// predicate keeps the signature of a finding while a trace is shrunk.
+func (h *seeker) predicate(want *executor.Finding) shrink.Predicate {
+	signature := want.Signature()
+	var relations []executor.Relation
+	for _, r := range h.relations {
+		if r.ID == want.Property {
+			relations = append(relations, r)
+		}
+	}
 	return func(t *trace.Trace) shrink.Answer {
-		res, err := h.run(t, false)
+		f, used, err := h.check(t, relations)
 		switch {
 		case err != nil:
 			return shrink.Answer{Kind: shrink.Broken, Err: err}
-		case len(res.Findings) == 0:
-			return shrink.Answer{Kind: shrink.Passes, Used: res.PeakReserved}
+		case f == nil:
+			return shrink.Answer{Kind: shrink.Passes, Used: used}
 		}
-		f := &res.Findings[0]
-		a := shrink.Answer{Kind: shrink.Different, Signature: f.Signature(), Op: f.Op, Used: res.PeakReserved}
+		a := shrink.Answer{Kind: shrink.Different, Signature: f.Signature(), Op: f.Op, Used: used}
 		if a.Signature == signature {
 			a.Kind = shrink.Same
 		}
@@ -135,22 +189,22 @@ func (h *hunter) predicate(signature string) shrink.Predicate {
 	}
 }
 
-// huntRound is a length of generated sequences, in operations, and how often a round of that length is made.
-type huntRound struct{ ops, times int }
+// seekRound is a length of generated sequences, in operations, and how often a round of that length is made.
+type seekRound struct{ ops, times int }
 
 // firstRounds come before small traces are enumerated, short ones first, since what they find is small already; lastRounds are
 // repeated behind them for as long as there is time.
 var (
-	firstRounds = []huntRound{{8, 4}, {16, 4}, {40, 4}, {120, 3}}
-	lastRounds  = []huntRound{{400, 2}, {40, 4}, {1500, 1}, {120, 4}, {4000, 1}}
+	firstRounds = []seekRound{{8, 4}, {16, 4}, {40, 4}, {120, 3}}
+	lastRounds  = []seekRound{{400, 2}, {40, 4}, {1500, 1}, {120, 4}, {4000, 1}}
 )
 
-// huntCapacities are the devices of short sequences, in MiB: small enough to be full soon. On 0 the workload draws one.
-var huntCapacities = []uint64{20, 42, 60, 104, 22, 2, 160, 0}
+// seekCapacities are the devices of short sequences, in MiB: small enough to be full soon. On 0 the workload draws one.
+var seekCapacities = []uint64{20, 42, 60, 104, 22, 2, 160, 0}
 
 // rounds hands out generated sequences, numbered from i on, until yield returns false: each workload on classic and expandable
 // segments, every fourth one with the option switched in mid-run, every eighth on a device that fails a call.
-func (h *hunter) rounds(rounds []huntRound, i int, yield func(*trace.Trace) bool) (next int, more bool) {
+func (h *seeker) rounds(rounds []seekRound, i int, yield func(*trace.Trace) bool) (next int, more bool) {
 	for _, r := range rounds {
 		for range r.times {
 			for _, w := range gen.Workloads {
@@ -166,11 +220,11 @@ func (h *hunter) rounds(rounds []huntRound, i int, yield func(*trace.Trace) bool
 	return i, true
 }
 
-func (h *hunter) sequence(w gen.Workload, i, ops int, expandable bool) *trace.Trace {
+func (h *seeker) sequence(w gen.Workload, i, ops int, expandable bool) *trace.Trace {
 	seed := gen.Seed(h.seed, w.Name, uint64(i))
 	p := gen.Params{Ops: ops}
 	if ops < 400 {
-		p.Capacity = huntCapacities[i/2%len(huntCapacities)] << 20
+		p.Capacity = seekCapacities[i/2%len(seekCapacities)] << 20
 	}
 	t := gen.Generate(w, seed, p)
 	t.Name = fmt.Sprintf("%s-%d", w.Name, i)
@@ -188,6 +242,16 @@ func (h *hunter) sequence(w gen.Workload, i, ops int, expandable bool) *trace.Tr
 		t.Set(keyFault, plans[seed/8%uint64(len(plans))]+nth)
 	}
 	return t
+}
+
+// header returns the first header line of a key.
+func header(t *trace.Trace, key string) (string, bool) {
+	for _, f := range t.Header {
+		if f.Key == key {
+			return f.Value, true
+		}
+	}
+	return "", false
 }
 
 func joinConf(a, b string) string {
@@ -218,8 +282,8 @@ func switched(ops []trace.Op, conf string, on bool) []trace.Op {
 	return append(append(out, set(!on)), ops[b:]...)
 }
 
-// huntOptions bound a hunt.
-type huntOptions struct {
+// seekOptions bound a search.
+type seekOptions struct {
 	seed    uint64
 	time    time.Duration
 	seqs    int // end after this many, 0 for none
@@ -229,14 +293,20 @@ type huntOptions struct {
 	short   bool
 }
 
-// hunt looks for a finding and shrinks it.
-func hunt(ctx context.Context, o huntOptions, w io.Writer) error {
+// seek looks for a finding and shrinks it.
+func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 	start := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, start.Add(o.time))
 	defer cancel()
-	h := &hunter{seed: o.seed, properties: properties.All()}
-	r := hunted{Schema: "shatter.hunted/1"}
+	h := &seeker{seed: o.seed, properties: properties.All(), relations: append(properties.Relations(), agreesWithReference)}
+	r := sought{Schema: "shatter.sought/1"}
 	seen := map[string]int{} // tries by signature
+	related := func(t *trace.Trace) []executor.Relation {
+		if _, faulty := header(t, keyFault); faulty || len(t.Ops) > relatedOps || r.Sequences%2 == 0 {
+			return nil // they take as long as dozens of runs
+		}
+		return h.relations
+	}
 	look := func(t *trace.Trace) bool {
 		if ctx.Err() != nil || o.seqs > 0 && r.Sequences >= o.seqs {
 			return false
@@ -244,20 +314,16 @@ func hunt(ctx context.Context, o huntOptions, w io.Writer) error {
 		if !r.Found {
 			r.Sequences++
 		}
-		res, err := h.run(t, false)
+		f, _, err := h.check(t, related(t))
 		if err != nil {
-			if !errors.Is(err, executor.ErrHarness) {
-				err = fmt.Errorf("%s: %w", t.Name, err)
-			}
 			if r.Broken++; r.Broken == 1 {
-				r.BrokenBy = err.Error()
+				r.BrokenBy = t.Name + ": " + err.Error()
 			}
 			return true
 		}
-		if len(res.Findings) == 0 {
+		if f == nil {
 			return true
 		}
-		f := res.Findings[0]
 		if !r.Found {
 			r.Found, r.First, r.Before = true, f.Signature(), len(t.Ops)
 			r.Timing.FoundAfter = time.Since(start).Seconds()
@@ -265,7 +331,7 @@ func hunt(ctx context.Context, o huntOptions, w io.Writer) error {
 		if seen[f.Signature()]++; seen[f.Signature()] > 4 || r.After > 0 && len(t.Ops) > 8*r.Before {
 			return true
 		}
-		r.shrink(ctx, h, t, &f)
+		r.shrink(ctx, h, t, f)
 		return r.After > o.minimum
 	}
 	next, more := h.rounds(firstRounds, 0, look)
@@ -288,25 +354,23 @@ func hunt(ctx context.Context, o huntOptions, w io.Writer) error {
 }
 
 // shrink shrinks a finding and keeps it if it is the shortest so far.
-func (r *hunted) shrink(ctx context.Context, h *hunter, t *trace.Trace, f *executor.Finding) {
+func (r *sought) shrink(ctx context.Context, h *seeker, t *trace.Trace, f *executor.Finding) {
 	r.Tries++
-	m, err := shrink.Minimise(ctx, t, h.predicate(f.Signature()), shrink.Budget{Time: 15 * time.Second})
+	m, err := shrink.Minimise(ctx, t, h.predicate(f), shrink.Budget{Time: 15 * time.Second})
 	if err != nil {
 		m = &shrink.Result{Trace: t, After: len(t.Ops)}
 	}
 	if r.After > 0 && m.After >= r.After {
 		return
 	}
-	res, err := h.run(m.Trace, false)
-	if err != nil || len(res.Findings) == 0 {
-		return
+	if g, _, err := h.check(m.Trace, h.relations); err == nil && g != nil {
+		f = g
 	}
-	f = &res.Findings[0]
 	r.Property, r.Rule, r.Detail, r.After, r.Text = f.Property, f.Rule, f.Detail, m.After, string(m.Trace.Format())
 }
 
 // findGeneric makes the same sequences again under the checks that know no promise.
-func (r *hunted) findGeneric(h *hunter, limit time.Duration) {
+func (r *sought) findGeneric(h *seeker, limit time.Duration) {
 	end := time.Now().Add(limit)
 	n := 0
 	look := func(t *trace.Trace) bool {

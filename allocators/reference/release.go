@@ -1,0 +1,271 @@
+package reference
+
+import (
+	"slices"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/device"
+)
+
+// ---- expandable segments: section 17
+
+func (r *Allocator) grow(small bool, s device.Stream, size uint64) *Block {
+	b := r.room(small, s, size)
+	if b == nil {
+		page := segmentSize(1)
+		if !small {
+			page = 20 * mib
+		}
+		space := (r.capacity + r.capacity/8 + page - 1) / page * page
+		b = r.addSegment(r.nextReserve, space, small, page, s)
+		r.nextReserve += space
+	}
+	if !b.mapped && !r.mapRange(b, min(b.size, size)) {
+		return nil
+	}
+	for b.size < size {
+		u := b.next()
+		if u == nil || !r.mapRange(u, min(size-b.size, u.size)) {
+			return nil
+		}
+		b = u // mapRange merged what was before into it
+	}
+	return b
+}
+
+// room: section 17.3.
+func (r *Allocator) room(small bool, s device.Stream, size uint64) *Block {
+	for _, g := range r.segments {
+		if g.small != small || g.stream != s {
+			continue
+		}
+		for i, u := range g.blocks {
+			if u.mapped {
+				continue
+			}
+			start := i
+			if i > 0 && g.blocks[i-1].idle() {
+				start = i - 1
+			}
+			var sum uint64
+			for j := start; j < len(g.blocks) && g.blocks[j].idle(); j++ {
+				if sum += g.blocks[j].size; sum >= size {
+					return g.blocks[start]
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// mapRange: section 17.4. It maps the first size bytes of an unmapped block, in whole pages, all or none.
+func (r *Allocator) mapRange(b *Block, size uint64) bool {
+	page := b.seg.page
+	pages := (size + page - 1) / page
+	if have := r.DeviceFree() / page; have < pages {
+		return false
+	}
+	if pages*page < b.size {
+		b.cut(pages * page)
+	}
+	r.reserved += pages * page
+	r.DeviceAllocs++
+	b.mapped = true
+	b.merge()
+	b.born = r.lookups[b.seg.small]
+	return true
+}
+
+// unmap: section 17.5.
+func (r *Allocator) unmap(b *Block) {
+	g, page := b.seg, b.seg.page
+	first := (b.addr - g.addr + page - 1) / page * page
+	last := (b.addr - g.addr + b.size) / page * page
+	if first >= last {
+		return
+	}
+	if head := g.addr + first - b.addr; head > 0 {
+		rest := b.cut(head)
+		b.born = r.lookups[g.small]
+		b = rest
+	}
+	if b.size > last-first {
+		b.cut(last - first).born = r.lookups[g.small]
+	}
+	b.mapped = false
+	b.merge()
+	r.reserved -= last - first
+	r.DeviceFrees++
+	if len(g.blocks) == 1 {
+		r.dropSegment(g)
+	}
+}
+
+// ---- giving memory back: sections 15 and 16
+
+func (r *Allocator) releaseSegment(b *Block) {
+	r.reserved -= b.size
+	r.DeviceFrees++
+	if b.size >= r.Set.MaxSplitSize {
+		r.OversizeSegments--
+	}
+	r.dropSegment(b.seg)
+}
+
+// releaseOversize: section 15.1, as if split blocks of cudaMalloc segments were not there.
+func (r *Allocator) releaseOversize(small bool, s device.Stream, size uint64) bool {
+	need := max(size, r.Set.MaxSplitSize)
+	blocks := r.find(small, func(b *Block) bool {
+		return b.free() && b.seg.stream == s && (b.seg.page > 0 || !b.split())
+	})
+	i := 0
+	for i < len(blocks) && blocks[i].size < need {
+		i++
+	}
+	if i < len(blocks) && blocks[i].seg.page == 0 {
+		r.releaseSegment(blocks[i])
+		return true
+	}
+	var released uint64
+	for i--; i >= 0 && released < need && blocks[i].size >= r.Set.MaxSplitSize; i-- {
+		if blocks[i].seg.page == 0 {
+			released += blocks[i].size
+			r.releaseSegment(blocks[i])
+		}
+	}
+	return released >= need
+}
+
+// EmptyCache: section 15.2.
+func (r *Allocator) EmptyCache() {
+	r.Syncs++
+	for stream := range r.waiting {
+		for len(r.waiting[stream]) > 0 {
+			r.done[stream] = max(r.done[stream], r.waiting[stream][0].number)
+			r.pop(stream)
+		}
+	}
+	for _, small := range []bool{false, true} {
+		var pages []*Block
+		for _, b := range r.freeBlocks(small) {
+			if b.seg.page > 0 {
+				pages = append(pages, b)
+			} else if !b.split() {
+				r.releaseSegment(b)
+			}
+		}
+		for _, b := range pages {
+			r.unmap(b)
+		}
+	}
+}
+
+// collectGarbage: section 16.
+func (r *Allocator) collectGarbage() {
+	limit := uint64(r.Set.GCThreshold * float64(r.limit))
+	if r.reserved <= limit {
+		return
+	}
+	target := r.reserved - limit
+	whole := func() []*Block {
+		return r.find(false, func(b *Block) bool { return b.free() && b.seg.page == 0 && !b.split() })
+	}
+	age := func(b *Block) uint64 { return r.lookups[false] - b.born }
+	for reclaimed, freed := uint64(0), true; freed && reclaimed < target; {
+		blocks := whole()
+		var ages uint64
+		for _, b := range blocks {
+			ages += age(b)
+		}
+		freed = false
+		for _, b := range blocks {
+			if float64(age(b)) >= float64(ages)/float64(len(blocks)) {
+				reclaimed += b.size
+				r.releaseSegment(b)
+				freed = true
+			}
+		}
+	}
+}
+
+// ---- frees and uses: section 14
+
+// Record: section 14.1.
+func (r *Allocator) Record(b *Block, s device.Stream) {
+	if s != b.seg.stream && !slices.Contains(b.uses, s) {
+		b.uses = append(b.uses, s)
+	}
+}
+
+// Free: section 14.2.
+func (r *Allocator) Free(b *Block) {
+	if b.size >= r.Set.MaxSplitSize {
+		r.OversizeAllocations--
+	}
+	b.allocated = false
+	for _, s := range b.uses {
+		r.recorded[s]++
+		r.waiting[s] = append(r.waiting[s], use{r.recorded[s], b})
+		b.events++
+	}
+	b.uses = nil
+	r.completeIfIdle(b)
+}
+
+func (r *Allocator) pop(s device.Stream) {
+	b := r.waiting[s][0].block
+	r.waiting[s] = r.waiting[s][1:]
+	b.events--
+	r.completeIfIdle(b)
+}
+
+func (r *Allocator) completeIfIdle(b *Block) {
+	if b.idle() {
+		b.merge()
+		b.born = r.lookups[b.seg.small]
+	}
+}
+
+// Sync completes the work on a stream, or on all if it is negative.
+func (r *Allocator) Sync(s device.Stream) {
+	for stream, n := range r.recorded {
+		if s < 0 || s == stream {
+			r.done[stream] = n
+		}
+	}
+}
+
+// ---- what can be compared
+
+func (b *Block) state() allocators.State {
+	switch {
+	case b.allocated:
+		return allocators.Live
+	case !b.mapped:
+		return allocators.Unmapped
+	case !b.idle():
+		return allocators.Pending
+	}
+	return allocators.Free
+}
+
+// Snapshot lists all segments and blocks, free ones without the bytes requested.
+func (r *Allocator) Snapshot(into *allocators.Snapshot) {
+	into.Segments, into.Blocks = into.Segments[:0], into.Blocks[:0]
+	for _, g := range r.segments {
+		into.Segments = append(into.Segments, allocators.SegmentInfo{
+			Addr: device.Addr(g.addr), Size: g.size, Small: g.small, Expandable: g.page > 0, PageSize: g.page, Stream: g.stream,
+			First: len(into.Blocks), Count: len(g.blocks),
+		})
+		for _, b := range g.blocks {
+			i := allocators.BlockInfo{
+				Addr: device.Addr(b.addr), Size: b.size, State: b.state(), Small: g.small, Expandable: g.page > 0, Stream: g.stream,
+			}
+			i.InPool = i.State == allocators.Free || i.State == allocators.Unmapped
+			if i.State == allocators.Live || i.State == allocators.Pending {
+				i.Requested = b.requested
+			}
+			into.Blocks = append(into.Blocks, i)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/caching"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/reference"
+	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/trace"
+)
+
+// agreesWithReference holds every decision against a second allocator, written from the specification by brute force. It sees
+// what breaks no promise and no invariant: another segment bought, another block released.
+var agreesWithReference = executor.Relation{
+	ID:     "agrees-with-reference",
+	Claim:  "Every block, segment, refusal and count is the one that a brute-force allocator written from the specification has.",
+	Source: "specification 6 to 20",
+	Check: func(c *executor.Case) (*executor.Violation, error) {
+		set, _, err := caching.ParseSettings(c.Conf)
+		if err != nil {
+			return nil, err
+		}
+		w := &twin{r: reference.New(c.Capacity, referenceSettings(set)), set: set, blocks: map[device.Addr]*reference.Block{}}
+		fraction, ok, err := c.Trace.HeaderFraction()
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			w.r.SetFraction(fraction)
+		}
+		dev, err := c.NewDevice(c.Capacity)
+		if err != nil {
+			return nil, err
+		}
+		_, err = executor.Execute(executor.Compile(c.Trace), executor.Target{Name: c.Target.Name, New: func(d device.Device) (allocators.Allocator, error) {
+			a, err := c.Target.New(d)
+			if err != nil {
+				return nil, err
+			}
+			var fits bool
+			if w.cachingAllocator, fits = a.(cachingAllocator); !fits {
+				return nil, fmt.Errorf("%s is no caching allocator", c.Target.Name)
+			}
+			return w, nil
+		}}, executor.Options{Device: dev, OnRow: func(row *executor.Row) { w.row(c.Trace, row) }})
+		return w.broken, err
+	},
+}
+
+// cachingAllocator has what the caching allocator can do.
+type cachingAllocator interface {
+	allocators.Allocator
+	allocators.StreamRecorder
+	allocators.CacheEmptier
+	allocators.Configurer
+	allocators.FractionSetter
+	allocators.StatsReader
+	allocators.Snapshotter
+}
+
+// twin makes each call on both allocators.
+type twin struct {
+	cachingAllocator
+	r      *reference.Allocator
+	set    caching.Settings
+	blocks map[device.Addr]*reference.Block
+	broken *executor.Violation
+	a, b   allocators.Snapshot
+}
+
+func (w *twin) breaks(rule, format string, args ...any) {
+	if w.broken == nil {
+		w.broken = executor.Broken(rule, format, args...)
+	}
+}
+
+func (w *twin) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
+	got, err := w.cachingAllocator.Alloc(n, s)
+	if w.broken != nil || n == 0 {
+		return got, err
+	}
+	want := w.r.Alloc(n, s)
+	switch {
+	case want == nil && err == nil:
+		w.breaks("served", "%d bytes were served, the reference refuses them", n)
+	case want != nil && err != nil:
+		w.breaks("refused", "%d bytes were refused, the reference serves them: %v", n, err)
+	case want == nil:
+	case got.Addr != want.Addr() || got.Size != want.Size():
+		w.breaks("block", "%d bytes were served by a block of %d at %#x, the reference has one of %d at %#x",
+			n, got.Size, uint64(got.Addr), want.Size(), uint64(want.Addr()))
+	default:
+		w.blocks[got.Addr] = want
+	}
+	return got, err
+}
+
+func (w *twin) Free(addr device.Addr) error {
+	err := w.cachingAllocator.Free(addr)
+	if b := w.blocks[addr]; b != nil && w.broken == nil {
+		w.r.Free(b)
+		delete(w.blocks, addr)
+	}
+	return err
+}
+
+func (w *twin) Record(addr device.Addr, s device.Stream) error {
+	if b := w.blocks[addr]; b != nil && w.broken == nil {
+		w.r.Record(b, s)
+	}
+	return w.cachingAllocator.Record(addr, s)
+}
+
+func (w *twin) EmptyCache() error {
+	if w.broken == nil {
+		w.r.EmptyCache()
+	}
+	return w.cachingAllocator.EmptyCache()
+}
+
+func (w *twin) Configure(conf string) error {
+	next, _, err := w.set.Apply(conf)
+	if err == nil {
+		w.set = next
+		w.r.Set = referenceSettings(next)
+	}
+	return w.cachingAllocator.Configure(conf)
+}
+
+func (w *twin) SetFraction(f float64) error {
+	w.r.SetFraction(f)
+	return w.cachingAllocator.SetFraction(f)
+}
+
+// row is called behind every operation.
+func (w *twin) row(t *trace.Trace, row *executor.Row) {
+	if w.broken != nil {
+		return
+	}
+	op := &t.Ops[row.Op]
+	switch {
+	case row.Kind == trace.Sync:
+		w.r.Sync(op.Stream)
+	case row.Kind == trace.Foreign && row.Outcome == executor.OK:
+		w.r.Foreign = op.Bytes
+	}
+	st := row.Stats
+	for _, c := range []struct {
+		name      string
+		got, want uint64
+	}{
+		{"device_free", row.DeviceFree, w.r.DeviceFree()}, {"num_alloc_retries", st.NumAllocRetries, w.r.Retries},
+		{"num_ooms", st.NumOOMs, w.r.OOMs}, {"num_sync_all_streams", st.NumSyncAllStreams, w.r.Syncs},
+		{"num_device_alloc", st.NumDeviceAlloc, w.r.DeviceAllocs}, {"num_device_free", st.NumDeviceFree, w.r.DeviceFrees},
+		{"oversize_allocations", st.OversizeAllocations.Current, uint64(w.r.OversizeAllocations)},
+		{"oversize_segments", st.OversizeSegments.Current, uint64(w.r.OversizeSegments)},
+	} {
+		if c.got != c.want {
+			w.breaks(c.name, "after operation %d (%s) %s is %d, the reference has %d", row.Op, op, c.name, int64(c.got), int64(c.want))
+			return
+		}
+	}
+	w.Snapshot(&w.a)
+	w.r.Snapshot(&w.b)
+	for i := range min(len(w.a.Segments), len(w.b.Segments)) {
+		if g, h := w.a.Segments[i], w.b.Segments[i]; g != h {
+			w.breaks("segment", "after operation %d (%s) segment %d is %+v, the reference has %+v", row.Op, op, i, g, h)
+			return
+		}
+	}
+	if len(w.a.Segments) != len(w.b.Segments) {
+		w.breaks("segments", "after operation %d (%s) there are %d segments, the reference has %d", row.Op, op, len(w.a.Segments), len(w.b.Segments))
+		return
+	}
+	for i := range min(len(w.a.Blocks), len(w.b.Blocks)) {
+		g, h := w.a.Blocks[i], w.b.Blocks[i]
+		if g.State == allocators.Free || g.State == allocators.Unmapped {
+			g.Requested = 0
+		}
+		if g != h {
+			w.breaks("blocks", "after operation %d (%s) block %d is %+v, the reference has %+v", row.Op, op, i, g, h)
+			return
+		}
+	}
+}
+
+func referenceSettings(s caching.Settings) reference.Settings {
+	return reference.Settings{
+		MaxSplitSize: s.MaxSplitSize, MaxNonSplitRounding: s.MaxNonSplitRounding, GCThreshold: s.GCThreshold,
+		RoundupDivisions: s.RoundupDivisions, Expandable: s.Expandable, LookupAfterFlush: s.LookupAfterFlush,
+	}
+}
