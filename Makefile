@@ -4,8 +4,10 @@ GO       ?= go
 FUZZTIME ?= 30s
 COUNT    ?= 6
 ARGS     ?=
+SAMPLE   ?= 0
+SEED     ?= 1
 
-.PHONY: help build build-cuda run test check cuda gpu fuzz bench torch-matrix smoke
+.PHONY: help build build-cuda run test check cuda gpu fuzz bench torch-matrix smoke selftest mutation
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s  %s\n", $$1, $$2}' Makefile
@@ -43,3 +45,9 @@ torch-matrix: ## the allocators of PyTorch wheels against the recorded decisions
 
 smoke: ## a quick run from a fixed seed
 	@.ci/smoke.sh
+
+selftest: ## planted bugs found / planted (SAMPLE=12 for some, SEED=7)
+	@$(GO) run ./harness/cmd/shatter selftest --sample $(SAMPLE) --seed $(SEED)
+
+mutation: ## score of the fast tests by mutation (SAMPLE=40 changes a package, SEED=1)
+	@$(GO) run ./.ci/mutation -seed $(SEED) $(if $(filter-out 0,$(SAMPLE)),-sample $(SAMPLE)) ./allocators/caching ./properties

@@ -24,10 +24,14 @@ const (
 	Hung
 	// Garbled: it answered what is no reply.
 	Garbled
+	// Raised: it threw an error that is no refusal, such as a failed assertion of its own; what it is worth afterwards is not known.
+	Raised
 )
 
-// String returns the word of reports: crashed, exited, hung or garbled.
-func (k DeathKind) String() string { return [...]string{"crashed", "exited", "hung", "garbled"}[k] }
+// String returns the word of reports.
+func (k DeathKind) String() string {
+	return [...]string{"crashed", "exited", "hung", "garbled", "raised an error"}[k]
+}
 
 // Death is an allocator's end with an operation to do. It is an outcome of the run: a finding, not a fault of the harness.
 type Death struct {

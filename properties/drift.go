@@ -24,7 +24,9 @@ var BoundedAlone = executor.Relation{
 		}
 		confs := []string{c.Conf}
 		if !strings.Contains(c.Conf, splitSetting) {
-			confs = nil
+			if confs = nil; !c.Explore {
+				return nil, nil
+			}
 			for _, mb := range []int{21, 64, 128} {
 				confs = append(confs, fmt.Sprintf("%s,%s:%d", c.Conf, splitSetting, mb))
 			}
@@ -54,10 +56,14 @@ const (
 // growsWithBoth repeats a sequence under both settings and, if it grows, under each of them.
 func growsWithBoth(c *executor.Case, t *trace.Trace, conf string) (*executor.Violation, error) {
 	var d [3]*drift.Drift
+	var name string
 	for i, conf := range []string{conf, dropSetting(conf, splitSetting), dropSetting(conf, "expandable_segments")} {
 		target, err := c.With(conf)
 		if err != nil {
 			return nil, err
+		}
+		if i == 0 {
+			name = target.Name
 		}
 		if d[i], err = drift.Measure(t, target, c.NewDevice); err != nil {
 			return nil, err
@@ -68,7 +74,7 @@ func growsWithBoth(c *executor.Case, t *trace.Trace, conf string) (*executor.Vio
 	}
 	v := executor.Broken("grows", "under %s its first %d operations, repeated from their end state: %s; without %s %s; without %s %s",
 		conf, len(t.Ops), d[0], splitSetting, d[1], expandableOn, d[2])
-	v.Known = Known193400
+	v.Known, v.Target = Known193400, name
 	return v, nil
 }
 

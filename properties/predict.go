@@ -177,12 +177,12 @@ func (p *predictor) affords(q *request, need, charge uint64) bool {
 // purchase tells whether memory can be bought after a full flush, with some rules relaxed.
 func (p *predictor) purchase(q *request, relaxed executor.Relaxation) bool {
 	quantum := relaxed&executor.RelaxQuantum != 0
-	charge := q.buy
-	if quantum {
-		charge = roundUp(q.size, granule)
+	need, charge := q.buy, q.buy
+	if quantum { // the device gives granules all the same; the limit counts bytes
+		need, charge = roundUp(q.size, granule), q.size
 	}
 	if q.Kind == allocators.PromiseN {
-		return p.affords(q, charge, charge)
+		return p.affords(q, need, charge)
 	}
 	unbounded := relaxed&executor.RelaxAddressSpace != 0
 	afford := func(need uint64) bool {

@@ -134,6 +134,9 @@ func buys(view *executor.View, deviceFree uint64, q *request, r rules) bool {
 		return need <= deviceFree && (!q.HasLimit || view.Reserved+charge <= q.Limit)
 	}
 	if q.Kind == allocators.PromiseN {
+		if r.unit == granule {
+			return afford(roundUp(q.size, granule))
+		}
 		return afford(r.charge)
 	}
 	var holes []uint64 // what must be mapped, by address of the hole

@@ -207,7 +207,7 @@ func (r *reading) served(rule executor.Relaxation) (yes, exact bool) {
 	case executor.RelaxOversize:
 		return r.has(func(b *allocators.BlockInfo) bool { return b.Small == q.small }) || buys(usual), true
 	case executor.RelaxQuantum:
-		usual.unit, usual.charge = granule, roundUp(q.size, granule)
+		usual.unit, usual.charge = granule, q.size
 	case executor.RelaxHole:
 		usual.least = true
 	case executor.RelaxLimit:

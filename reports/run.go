@@ -206,7 +206,7 @@ type Builder struct {
 func NewBuilder(r Run, issues []Known, start time.Time) *Builder {
 	r.Schema = RunSchema
 	r.Generators = gen.Version
-	r.Findings, r.Known, r.Examples, r.Workloads = []Finding{}, []Known{}, []Example{}, []Workload{}
+	r.Findings, r.Known, r.Examples, r.Workloads, r.Waterfalls = []Finding{}, []Known{}, []Example{}, []Workload{}, []Waterfall{}
 	b := &Builder{Run: r, start: start, issues: map[string]Known{}, byName: map[string]*Workload{}}
 	for _, k := range issues {
 		b.issues[k.ID] = k
@@ -313,7 +313,7 @@ func add(list *[]Count, name string, n int) {
 
 func (b *Builder) addFindings(s *campaign.Sequence, r *campaign.Run) {
 	for _, f := range r.Result.Findings {
-		i, smallest := b.found.Add(f, s.Trace, r.Allocator, s.Capacity)
+		i, smallest := b.found.Add(f, s.Trace, f.Target, s.Capacity)
 		if i == len(b.Run.Findings) {
 			b.Run.Findings = append(b.Run.Findings, Finding{First: s.Trace.Name})
 		}
@@ -321,8 +321,8 @@ func (b *Builder) addFindings(s *campaign.Sequence, r *campaign.Run) {
 		g.Count++
 		if smallest {
 			g.Finding, g.Signature, g.Trace, g.Capacity = f, f.Signature(), s.Trace.Name, s.Capacity
-			g.Replay = Replay(s.Trace.Name, r.Allocator, s.Capacity, b.Run.ReplayFlags...)
-			g.Shrink = Shrink(&f, s.Trace.Name, r.Allocator, s.Capacity, b.Run.ReplayFlags...)
+			g.Replay = Replay(s.Trace.Name, f.Target, s.Capacity, b.Run.ReplayFlags...)
+			g.Shrink = Shrink(&f, s.Trace.Name, f.Target, s.Capacity, b.Run.ReplayFlags...)
 		}
 	}
 	counted := map[string]bool{}
@@ -330,7 +330,7 @@ func (b *Builder) addFindings(s *campaign.Sequence, r *campaign.Run) {
 		i := slices.IndexFunc(b.Run.Known, func(k Known) bool { return k.ID == f.Known })
 		if i < 0 {
 			k := b.issues[f.Known]
-			k.ID, k.Replay = f.Known, Replay(s.Trace.Name, r.Allocator, s.Capacity, b.Run.ReplayFlags...)
+			k.ID, k.Replay = f.Known, Replay(s.Trace.Name, f.Target, s.Capacity, b.Run.ReplayFlags...)
 			b.Run.Known = append(b.Run.Known, k)
 			i = len(b.Run.Known) - 1
 		}

@@ -121,7 +121,8 @@ func (s Spec) With(conf string, fraction *float64) (Spec, error) {
 		}
 		return s.remote.with(join(name, all), all)
 	case s.Settings != nil:
-		return FromSettings(conf, fraction)
+		_, own := cutSettings(s.Name)
+		return FromSettings(joinSettings(own, conf), fraction)
 	default:
 		return s, nil
 	}

@@ -173,7 +173,7 @@ func (a *Allocator) call(r allocators.Request, at []int32) (answer, error) {
 			return answer{}, a.fail(err)
 		}
 		if ok {
-			out, err := a.take(want.ID)
+			out, err := a.take(want.Kind, want.ID)
 			if err == nil && want.StatsAfter {
 				err = a.readStats()
 			}
@@ -199,7 +199,7 @@ func (a *Allocator) call(r allocators.Request, at []int32) (answer, error) {
 	if err := a.session.ask(a.session.line, a.stats); err != nil {
 		return answer{}, a.fail(err)
 	}
-	return a.take(r.ID)
+	return a.take(r.Kind, r.ID)
 }
 
 // expect reads the reply to the next request of the script. ok is false if the script goes on otherwise, or has ended.
@@ -263,7 +263,7 @@ func (a *Allocator) readStats() error {
 }
 
 // take does the reply's device calls and returns what the caller wants to know.
-func (a *Allocator) take(id int32) (answer, error) {
+func (a *Allocator) take(kind allocators.RequestKind, id int32) (answer, error) {
 	r := &a.session.reply
 	a.fresh = r.detailed
 	a.retry = r.retry
@@ -272,10 +272,13 @@ func (a *Allocator) take(id int32) (answer, error) {
 	if err != nil {
 		return out, err
 	}
-	if r.outcome == replyError {
-		return out, fmt.Errorf("the allocator raised an error: %s", firstLine(r.message))
+	switch {
+	case r.outcome != replyError:
+		return out, nil
+	case kind == allocators.RequestConf || kind == allocators.RequestFraction: // settings that it rejects are no fault of its own
+		return out, fmt.Errorf("the allocator rejects it: %s", firstLine(r.message))
 	}
-	return out, nil
+	return out, a.fail(&allocators.Death{Kind: allocators.Raised, Detail: firstLine(r.message)})
 }
 
 func firstLine(s string) string {

@@ -184,6 +184,8 @@ func (s *server) misbehave(out *bufio.Writer) {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "garbage":
 		fmt.Fprintln(out, "what?")
+	case "raise":
+		fmt.Fprintln(out, "error message=assertion failed\\nmore of it")
 	case "endless":
 		fmt.Fprint(out, strings.Repeat("x", 2<<20))
 	case "fatal":

@@ -185,6 +185,7 @@ func TestDeaths(t *testing.T) {
 		{"killed", "crashed", "the allocator crashed: SIGKILL"},
 		{"stopped", "hung", "the allocator hung: no answer for 300ms"},
 		{"garbage", "garbled", `the allocator garbled: it answered "what?"`},
+		{"raise", "raised", "the allocator raised an error: assertion failed"},
 		{"endless", "garbled", "the allocator garbled: a line of more than 1048576 bytes"},
 	} {
 		command := childCommand(c.mode)

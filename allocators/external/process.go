@@ -34,7 +34,6 @@ type process struct {
 
 	buf      []byte // read and not consumed: buf[at:]
 	at       int
-	scratch  []byte
 	session  int // process id of the session, 0 if unknown
 	many     bool
 	can      abilities

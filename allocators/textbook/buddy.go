@@ -8,7 +8,6 @@ import "math/bits"
 type buddy struct {
 	byOrder [64]tree // by log2 of the size, holes of that size
 	at      [64]map[uint64]*hole
-	root    int // log2 of the whole space
 	live    tree
 	spans   map[uint64]*hole // live blocks, so that top is known
 }

@@ -51,7 +51,7 @@ func TestRefusals(t *testing.T) {
 		{"bytes", "\x80\x04C\x01a.", "byte 2: opcode SHORT_BINBYTES is refused (" + data + ")"},
 		{"buffer", "\x80\x05\x97.", "byte 2: opcode NEXT_BUFFER is refused (" + data + ")"},
 		{"no opcode", "\x80\x04\xff", "byte 2: byte 0xff is no opcode (" + damaged + ")"},
-		{"no pickle", "hello", "byte 0: back reference 101, of 0 so far"},
+		{"no pickle", "hello", "byte 0: no memory snapshot: it begins with 'h'"},
 		{"text", "# a trace\n", "byte 0: no memory snapshot: it begins with '#' (give the .pickle that torch.cuda.memory._dump_snapshot wrote, or the .html of _memory_viz.py)"},
 		{"empty", "", "byte 0: the file ends in the middle (" + cut + ")"},
 		{"protocol", "\x80\x06.", "pickle protocol 6 is not read"},

@@ -62,14 +62,35 @@ func TestRecorded(t *testing.T) {
 	t.Logf("%d files, %d decisions reproduced", len(files), decisions)
 }
 
+// TestReal: programs' own recordings. What the replay must end with is PyTorch's own final state: segments, blocks, sizes, states.
 func TestReal(t *testing.T) {
-	for _, c := range []struct{ file string }{{"a-cs336-train-step.pickle"}, {"b-cs336-inference-cache.pickle"}, {"c-attention-full-history.pickle"}, {"d-flexgen-oom-torch20.pickle"}} {
+	for _, c := range []struct {
+		file, version       string
+		operations, decided int
+		inferred            string
+	}{
+		{"a-cs336-train-step.pickle", "2.11", 4867, 2162, "447 blocks were live before it; 225 of them are live at the end, and 222 are freed in it"},
+		{"b-cs336-inference-cache.pickle", "2.11", 3887, 1721, "229 blocks were live before it; 227 of them are live at the end, and 2 are freed in it"},
+		{"c-attention-full-history.pickle", "2.6", 62, 45, ""},
+		{"d-flexgen-oom-torch20.pickle", "2.6", 636, 0, ""},
+	} {
 		m := imported(t, sharedFile(t, c.file), snapshot.Options{})
-		v := m.Verified
-		t.Logf("%s: %d ops, %+v\n%+v", c.file, len(m.Trace.Ops), v, m.Loss)
+		require.Equal(t, c.version, m.Version, c.file)
+		require.Len(t, m.Trace.Ops, c.operations, c.file)
+		require.Equal(t, c.decided, m.Verified.Reproduced, c.file)
+		require.Empty(t, m.Verified.First, c.file)
+		require.Empty(t, m.Verified.EndDifference, c.file)
+		require.Contains(t, strings.Join(m.Loss.Inferred, "\n"), c.inferred, c.file)
 	}
+	d := imported(t, sharedFile(t, "d-flexgen-oom-torch20.pickle"), snapshot.Options{Capacity: 11844714496, Request: 32 << 20})
+	require.EqualValues(t, 11844714496, d.Reserved)
+	require.Contains(t, strings.Join(d.Loss.Exact, "\n"), "4554752 bytes are reserved and not live")
+	require.Equal(t, []int{636}, d.OOMs)
+
 	s, err := snapshot.ReadFile(sharedFile(t, "e-mosaic-synthetic-4streams.pickle"))
 	require.NoError(t, err)
 	_, err = snapshot.Import(s, 0, snapshot.Options{})
-	t.Log(err)
+	var unfit *snapshot.NotReplayable
+	require.ErrorAs(t, err, &unfit)
+	require.Contains(t, unfit.Reason, "520 of 1040 entries lie in no segment")
 }

@@ -81,10 +81,10 @@ type Adversary struct {
 
 // All are all adversaries, in the order in which they are listed.
 var All = []Adversary{
-	{Name: "robson", Adaptive: true, Defaults: Params{Capacity: 80 * gib, Unit: 2 * mib, Live: 8192, Largest: 512}, play: robson,
+	{Name: "robson", Adaptive: true, Defaults: Params{Capacity: 8 * gib, Unit: 2 * mib, Live: 2048, Largest: 512}, play: robson,
 		Summary: "the worst for any allocator that cannot move blocks: keeps one block in every window of a doubling size",
 		Source:  "Robson, JACM 18(3), 1971 and 21(3), 1974"},
-	{Name: "robson-index", Defaults: Params{Capacity: 80 * gib, Unit: 2 * mib, Live: 8192, Largest: 512}, play: robsonIndex,
+	{Name: "robson-index", Defaults: Params{Capacity: 8 * gib, Unit: 2 * mib, Live: 2048, Largest: 512}, play: robsonIndex,
 		Summary: "the same without looking at addresses: which blocks to keep follows from their order",
 		Source:  "after Robson; in this form the worst case of xapi-project/xen-api's quicktest for oxenstored"},
 	{Name: "carve-and-pin", Adaptive: true, Defaults: Params{Capacity: 8 * gib, Unit: 512, Live: 4096, Largest: 64}, play: carve,

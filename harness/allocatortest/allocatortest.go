@@ -69,7 +69,7 @@ func ShrinkTime(d time.Duration) Option { return func(c *config) { c.shrink = d 
 func Test(t *testing.T, factory Factory, opts ...Option) {
 	t.Helper()
 	c := configure(opts)
-	s := suite{config: c, factory: factory}
+	s := suite{config: c, factory: factory, relations: properties.Relations()}
 	s.sayUnchecked(t)
 	for _, w := range gen.Workloads {
 		t.Run(w.Name, func(t *testing.T) {
@@ -123,6 +123,8 @@ func Fuzz(f *testing.F, factory Factory, opts ...Option) {
 type suite struct {
 	config
 	factory Factory
+	// relations are asked by Test; a fuzz target has no time for their dozens of runs.
+	relations []executor.Relation
 }
 
 func newDevice(capacity uint64) (device.Device, error) {
@@ -181,7 +183,10 @@ func (s *suite) run(tr *trace.Trace, capacity uint64) (*executor.Finding, error)
 	if len(res.Findings) > 0 {
 		return &res.Findings[0], nil
 	}
-	return s.retry(p, res, capacity)
+	if f, err := s.retry(p, res, capacity); f != nil || err != nil {
+		return f, err
+	}
+	return executor.Relate(&executor.Case{Trace: tr, Target: s.target(), Capacity: capacity, NewDevice: newDevice}, s.relations)
 }
 
 func (s *suite) retry(p *executor.Program, res *executor.Result, capacity uint64) (*executor.Finding, error) {

@@ -256,7 +256,7 @@ func (c *Config) relate(t *trace.Trace, target Target, capacity uint64, run *Run
 	if err != nil {
 		return err
 	}
-	q := executor.Case{Trace: t, Target: on, Capacity: capacity, NewDevice: c.measureDevice()}
+	q := executor.Case{Trace: t, Target: on, Capacity: capacity, NewDevice: c.measureDevice(), Explore: true}
 	if q.Conf, q.With, err = target.Settings(t); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ type part struct {
 func hole(bytes uint64) part { return part{bytes: bytes} }
 func pin(bytes uint64) part  { return part{bytes: bytes, pin: true} }
 
-// The combs tried first: the three-call pin (https://github.com/pytorch/devlogs has the idea) in the small and in the large pool;
+// The combs tried first: the three-call pin, which fills each segment exactly, in the small and in the large pool;
 // the same with the smallest request as pin, and on another stream; the pin in the middle, so that not even 1 MiB is left beside
 // it; and one behind each hole, which holds in a range that grows, too.
 var combs = []comb{

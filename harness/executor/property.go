@@ -30,8 +30,8 @@ type Violation struct {
 	Rule string
 	// Detail says it in words and figures.
 	Detail string
-	// Known is the known upstream issue that explains it; relations only.
-	Known string
+	// Known is the known upstream issue that explains it, Target the allocator if it is not the one of the case; relations only.
+	Known, Target string
 }
 
 // Broken makes a violation.

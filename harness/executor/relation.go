@@ -23,6 +23,8 @@ type Case struct {
 	// Conf is the allocator's settings string, and With makes the allocator under another one; With is nil if it takes none.
 	Conf string
 	With func(conf string) (Target, error)
+	// Explore lets relations try settings of their own besides Conf. A finding then names the allocator with those.
+	Explore bool
 }
 
 // MovesMemory tells whether the operation bought, returned or mapped memory, or tried to.
@@ -50,8 +52,12 @@ func Relate(c *Case, relations []Relation) (*Finding, error) {
 			return nil, err
 		}
 		if v != nil {
+			target := c.Target.Name
+			if v.Target != "" {
+				target = v.Target
+			}
 			return &Finding{
-				Property: r.ID, Rule: v.Rule, Target: c.Target.Name, Op: len(c.Trace.Ops), Operation: "the whole trace, in several runs",
+				Property: r.ID, Rule: v.Rule, Target: target, Op: len(c.Trace.Ops), Operation: "the whole trace, in several runs",
 				Detail: v.Detail, At: AtRuns, Known: v.Known,
 			}, nil
 		}

@@ -3,14 +3,15 @@ package executor
 import (
 	"errors"
 	"io"
+	"strings"
 
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
 
-// Survives is the property that an allocator in a process of its own must not break: it neither crashes nor exits, hangs or
-// answers nonsense.
+// Survives is the property that an allocator in a process of its own must not break: it neither crashes nor exits, hangs,
+// answers nonsense or throws what is no refusal.
 const Survives = "survives"
 
 // remote is what an allocator in another process needs of a run.
@@ -92,7 +93,8 @@ func (r *Run) died(err error) bool {
 		return false
 	}
 	r.outcome = Failed
-	r.find(Survives, d.Kind.String(), d.Error())
+	rule, _, _ := strings.Cut(d.Kind.String(), " ")
+	r.find(Survives, rule, d.Error())
 	return true
 }
 

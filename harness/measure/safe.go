@@ -26,7 +26,7 @@ func Safe(ctx context.Context, p *executor.Program, t executor.Target, newDevice
 	var s SafeCapacity
 	at := func(capacity uint64) (passes bool, next uint64, err error) {
 		if err := ctx.Err(); err != nil {
-			return false, 0, fmt.Errorf("C_safe of %s on %s, stopped after %d runs: %w", p.Trace.Name, t.Name, s.Runs, err)
+			return false, 0, fmt.Errorf("capacity of %s on %s, stopped after %d runs: %w", p.Trace.Name, t.Name, s.Runs, err)
 		}
 		s.Runs++
 		return passesAt(p, t, newDevice, capacity)

@@ -30,6 +30,39 @@ type Cell struct {
 	Pinned    uint64
 	// Life is the operations served on a device of 1.05 L*.
 	Life stats.Lifetime
+	// PeakPinned is the most that is pinned after any operation of the run on a device that refuses nothing; only Exactly takes it.
+	PeakPinned uint64
+}
+
+// Exactly takes the same figures for a single trace, with so many runs for C_safe, and the peak of pinned bytes, looked at 256
+// times.
+func Exactly(ctx context.Context, p *executor.Program, t executor.Target, newDevice measure.NewDevice, budget int) (Cell, error) {
+	c, err := measureWithin(ctx, p, t, newDevice, budget)
+	if err != nil {
+		return c, err
+	}
+	dev, err := newDevice(measure.Unbounded)
+	if err != nil {
+		return c, err
+	}
+	r, err := executor.Start(p, t, executor.Options{Device: dev})
+	if err != nil {
+		return c, err
+	}
+	every := max(p.Len()/256, 1)
+	for r.More() {
+		if err := r.Step(); err != nil {
+			return c, err
+		}
+		if r.Position()%every == 0 || !r.More() {
+			h, err := measure.HeldBy(r.Allocator(), r.Position()-1)
+			if err != nil {
+				return c, err
+			}
+			c.PeakPinned = max(c.PeakPinned, h.Pinned)
+		}
+	}
+	return c, nil
 }
 
 // Budget is how many runs C_safe may take beyond its halving; see measure.Safe.
@@ -37,9 +70,13 @@ const Budget = 32
 
 // Measure takes all figures of a trace on a target.
 func Measure(ctx context.Context, p *executor.Program, t executor.Target, newDevice measure.NewDevice) (Cell, error) {
+	return measureWithin(ctx, p, t, newDevice, Budget)
+}
+
+func measureWithin(ctx context.Context, p *executor.Program, t executor.Target, newDevice measure.NewDevice, budget int) (Cell, error) {
 	var c Cell
 	var err error
-	if c.Safe, err = measure.Safe(ctx, p, t, newDevice, Budget); err != nil {
+	if c.Safe, err = measure.Safe(ctx, p, t, newDevice, budget); err != nil {
 		return c, err
 	}
 	profile, err := measure.ProfileOf(p, t, newDevice)

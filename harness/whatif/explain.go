@@ -137,7 +137,7 @@ func Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	if capacity == 0 {
 		capacity = measure.Unbounded
 	}
-	r, dev, err := c.run(capacity, -1, out)
+	r, _, err := c.run(capacity, -1, out)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,8 @@ func Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r, dev, err = c.run(capacity, at, out); err != nil {
+	r, dev, err := c.run(capacity, at, out)
+	if err != nil {
 		return nil, err
 	}
 	free, _ := dev.Info()

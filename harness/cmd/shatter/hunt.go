@@ -36,6 +36,9 @@ var settingsOfHunt = []string{
 	"max_split_size_mb:128,roundup_power2_divisions:4",
 }
 
+// shrinkRuns bounds the shrink of each trace that hunt prints; a bound in time would make the result depend on the machine.
+const shrinkRuns = 20000
+
 type huntFlags struct {
 	targetFlags
 	seed     uint64
@@ -247,7 +250,7 @@ func (f *huntFlags) huntOne(ctx context.Context, out io.Writer, s catalog.Spec, 
 	}
 	fmt.Fprintf(out, "%s: %d traces tried, seed %d; the worst, shrunk:\n", s.Name, h.Evaluations, f.seed)
 	for c, n := range hunting.Classes {
-		t, fill, err := h.Shrink(ctx, c, shrink.Budget{Runs: 20000, Time: 20 * time.Second})
+		t, fill, err := h.Shrink(ctx, c, shrink.Budget{Runs: shrinkRuns})
 		if err != nil {
 			return err
 		}
@@ -301,7 +304,7 @@ func (f *huntFlags) huntSettings(ctx context.Context, out io.Writer, files []*tr
 		fmt.Fprintln(out, "  no pair of settings grows where neither alone does")
 	}
 	for _, k := range h.Growing() {
-		k, err := h.ShrinkGrowth(ctx, k, shrink.Budget{Runs: 5000, Time: 20 * time.Second})
+		k, err := h.ShrinkGrowth(ctx, k, shrink.Budget{Runs: shrinkRuns})
 		if err != nil {
 			return err
 		}

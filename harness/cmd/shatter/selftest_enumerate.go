@@ -12,7 +12,7 @@ import (
 // That nothing shorter shows a bug is proved for them, not for all sizes.
 var (
 	// Class edges: the pools, a shared segment, an own one, one that is rounded up, a page and more than one.
-	smallSizes = []uint64{513, 1 << 20, 1<<20 + 1, 10 << 20, 11 << 20, 20<<20 - 512, 20 << 20, 22 << 20, 40 << 20}
+	smallSizes = []uint64{513, 1 << 20, 1<<20 + 1, 10 << 20, 11 << 20, 20<<20 - 512, 20 << 20, 22 << 20, 42 << 20}
 	smallConfs = []struct{ conf, fraction string }{
 		{"", ""}, {"max_split_size_mb:22", ""}, {"roundup_power2_divisions:[1:1,2:2,>:4]", ""},
 		{"garbage_collection_threshold:0.3", "1"}, {"", "0.5"},
@@ -20,9 +20,9 @@ var (
 	smallCapacities = []uint64{20 << 20, 42 << 20, 100 << 20}
 )
 
-// enumerate hands all traces up to a length to look, shortest first, as long as they are shorter than what was found.
-func (r *sought) enumerate(ctx context.Context, h *seeker, most int, look func(*trace.Trace) bool) {
-	for n := 1; n <= most && (!r.Found || n < r.After); n++ {
+// enumerate hands all traces of some lengths to look, shortest first, as long as they are shorter than what was found.
+func (r *sought) enumerate(ctx context.Context, h *seeker, least, most int, look func(*trace.Trace) bool) {
+	for n := least; n <= most && (!r.Found || n < r.After); n++ {
 		for _, expandable := range []bool{false, true} {
 			for _, c := range smallConfs {
 				for _, capacity := range smallCapacities {
@@ -31,8 +31,7 @@ func (r *sought) enumerate(ctx context.Context, h *seeker, most int, look func(*
 							return false
 						}
 						r.Enumerated++
-						res, err := h.run(t, false)
-						if err != nil || len(res.Findings) == 0 {
+						if f, _, err := h.check(t, onlyReference); err != nil || f == nil {
 							return true
 						}
 						r.Shortest = n

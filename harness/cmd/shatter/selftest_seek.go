@@ -53,8 +53,10 @@ type sought struct {
 	} `json:"timing"`
 }
 
-// relatedOps is the longest sequence that relations are asked of, in operations.
+// relatedOps is the longest sequence that all relations are asked of, in operations.
 const relatedOps = 40
+
+var onlyReference = []executor.Relation{agreesWithReference}
 
 // keyFault is the header line for the faults that the device of a sequence has.
 const keyFault = "fault"
@@ -97,6 +99,11 @@ func (h *seeker) run(t *trace.Trace, generic bool) (res *executor.Result, err er
 			err = fmt.Errorf("%w: panic: %v", executor.ErrHarness, p)
 		}
 	}()
+	if generic {
+		if t = unlimited(t); rounding(t) {
+			return &executor.Result{}, nil
+		}
+	}
 	target, err := h.target(t, generic)
 	if err != nil {
 		return nil, err
@@ -118,6 +125,32 @@ func (h *seeker) run(t *trace.Trace, generic bool) (res *executor.Result, err er
 		o.Properties = slices.DeleteFunc(slices.Clone(h.properties), func(p executor.Property) bool { return p.ID == properties.ServedAsPromised.ID })
 	}
 	return executor.Execute(executor.Compile(t), target, o)
+}
+
+// unlimited is a trace without memory fractions. Who knows nothing of an allocator's rules must take what a limit refuses for
+// false.
+func unlimited(t *trace.Trace) *trace.Trace {
+	out := &trace.Trace{Name: t.Name}
+	for _, f := range t.Header {
+		if f.Key != trace.KeyFraction {
+			out.Header = append(out.Header, f)
+		}
+	}
+	for _, op := range t.Ops {
+		if op.Kind != trace.Fraction {
+			out.Ops = append(out.Ops, op)
+		}
+	}
+	return out
+}
+
+// rounding tells whether settings round requests up by more than the generic rules allow for.
+func rounding(t *trace.Trace) bool {
+	conf, _ := t.Settings()
+	for _, op := range t.Ops {
+		conf += op.Conf
+	}
+	return strings.Contains(conf, "roundup_power2_divisions")
 }
 
 // check runs a sequence under all checks; if it passes and relations are given, it asks those.
@@ -203,7 +236,7 @@ var (
 var seekCapacities = []uint64{20, 42, 60, 104, 22, 2, 160, 0}
 
 // rounds hands out generated sequences, numbered from i on, until yield returns false: each workload on classic and expandable
-// segments, every fourth one with the option switched in mid-run, every eighth on a device that fails a call.
+// segments, some with the option switched or a limit lowered in mid-run, some on a device that fails a call.
 func (h *seeker) rounds(rounds []seekRound, i int, yield func(*trace.Trace) bool) (next int, more bool) {
 	for _, r := range rounds {
 		for range r.times {
@@ -233,8 +266,14 @@ func (h *seeker) sequence(w gen.Workload, i, ops int, expandable bool) *trace.Tr
 		conf = joinConf("expandable_segments:True", conf)
 		t.Set(trace.KeyConf, conf)
 	}
-	if i/4%4 == 3 {
+	switch i / 4 % 8 {
+	case 3:
 		t.Ops = switched(t.Ops, conf, !expandable)
+	case 5:
+		// A limit on splitting, lowered where blocks are split already.
+		t.Ops = slices.Insert(t.Ops, 2*len(t.Ops)/3, trace.Op{Kind: trace.Conf, Conf: "max_split_size_mb:21"})
+	case 7:
+		t.Header = slices.DeleteFunc(t.Header, func(f trace.Field) bool { return f.Key == trace.KeyFraction })
 	}
 	if i/4%8 == 6 {
 		nth := strconv.FormatUint(seed%5+1, 10)
@@ -289,7 +328,7 @@ type seekOptions struct {
 	seqs    int // end after this many, 0 for none
 	minimum int // go on until a trace is as short as this, or the time is over
 	generic time.Duration
-	exhaust int // enumerate all traces up to this length, whatever was found
+	exhaust int // enumerate all traces up to this length that are shorter than what was found
 	short   bool
 }
 
@@ -302,8 +341,11 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 	r := sought{Schema: "shatter.sought/1"}
 	seen := map[string]int{} // tries by signature
 	related := func(t *trace.Trace) []executor.Relation {
-		if _, faulty := header(t, keyFault); faulty || len(t.Ops) > relatedOps || r.Sequences%2 == 0 {
-			return nil // they take as long as dozens of runs
+		if _, faulty := header(t, keyFault); faulty {
+			return nil
+		}
+		if len(t.Ops) > relatedOps || r.Sequences%2 == 0 {
+			return onlyReference // the others take as long as dozens of runs
 		}
 		return h.relations
 	}
@@ -335,13 +377,18 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 		return r.After > o.minimum
 	}
 	next, more := h.rounds(firstRounds, 0, look)
-	if more || o.exhaust > 0 {
-		r.enumerate(ctx, h, max(o.exhaust, 3), look)
-		more = !r.Found || r.After > o.minimum
-	}
 	rounds := lastRounds
 	if o.short {
 		rounds = firstRounds
+	}
+	if o.exhaust > 0 {
+		// Two operations take a second, three take ten times as long: longer sequences have a try before them.
+		r.enumerate(ctx, h, 1, min(o.exhaust, 2), look)
+		if more = !r.Found || r.After > o.minimum; more {
+			next, more = h.rounds(rounds, next, look)
+		}
+		r.enumerate(ctx, h, 3, o.exhaust, look)
+		more = more && (!r.Found || r.After > o.minimum)
 	}
 	for more && ctx.Err() == nil {
 		next, more = h.rounds(rounds, next, look)
@@ -356,7 +403,7 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 // shrink shrinks a finding and keeps it if it is the shortest so far.
 func (r *sought) shrink(ctx context.Context, h *seeker, t *trace.Trace, f *executor.Finding) {
 	r.Tries++
-	m, err := shrink.Minimise(ctx, t, h.predicate(f), shrink.Budget{Time: 15 * time.Second})
+	m, err := shrink.Minimise(ctx, t, h.predicate(f), shrink.Budget{Time: 20 * time.Second})
 	if err != nil {
 		m = &shrink.Result{Trace: t, After: len(t.Ops)}
 	}

@@ -1,0 +1,208 @@
+package caching
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/device/simdev"
+)
+
+// TestRestoreGoesOnAsBefore: an allocator that starts from the state of another decides as that one does from then on.
+func TestRestoreGoesOnAsBefore(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		conf := []string{"", "expandable_segments:True", "max_split_size_mb:32"}[seed%3]
+		set, _, err := ParseSettings(conf)
+		require.NoError(t, err)
+		make1 := func() (*Allocator, device.Device) {
+			dev, err := simdev.New(simdev.Options{Capacity: 4 << 30})
+			require.NoError(t, err)
+			a, err := New(dev, set)
+			require.NoError(t, err)
+			return a, dev
+		}
+		a, _ := make1()
+		live := map[int]device.Addr{} // by name
+		sizes := []uint64{500, 4 << 10, 700 << 10, 1 << 20, 3 << 20, 9 << 20, 11 << 20, 40 << 20, 100 << 20}
+		for i := range 150 {
+			if r.IntN(3) > 0 {
+				b, err := a.Alloc(sizes[r.IntN(len(sizes))]+r.Uint64N(3), device.Stream(r.IntN(2)))
+				require.NoError(t, err)
+				live[i] = b.Addr
+			} else {
+				for k, addr := range live {
+					require.NoError(t, a.Free(addr))
+					delete(live, k)
+					break
+				}
+			}
+		}
+		b, moved := restored(t, a, make1)
+		sameState(t, a, b, moved)
+		for range 60 {
+			if r.IntN(2) == 0 {
+				n, s := sizes[r.IntN(len(sizes))], device.Stream(r.IntN(2))
+				x, errA := a.Alloc(n, s)
+				y, errB := b.Alloc(n, s)
+				require.Equal(t, errA == nil, errB == nil)
+				require.Equal(t, x.Size, y.Size)
+				moved[x.Addr] = y.Addr
+				live[1000+len(live)] = x.Addr
+			} else {
+				for k, addr := range live {
+					require.NoError(t, a.Free(addr))
+					require.NoError(t, b.Free(moved[addr]))
+					delete(live, k)
+					break
+				}
+			}
+			require.Equal(t, a.stats.ReservedBytes.All.Current, b.stats.ReservedBytes.All.Current, "seed %d %s", seed, conf)
+		}
+		sameState(t, a, b, moved)
+	}
+}
+
+// restored makes an allocator that starts from the state of another, with the new address of each live block.
+func restored(t *testing.T, a *Allocator, make1 func() (*Allocator, device.Device)) (*Allocator, map[device.Addr]device.Addr) {
+	b, _ := make1()
+	moved := map[device.Addr]device.Addr{}
+	var s allocators.Snapshot
+	a.Snapshot(&s)
+	for i := range s.Segments {
+		g := &s.Segments[i]
+		blocks := s.BlocksOf(i)
+		var base, first device.Addr
+		for k := 0; k < len(blocks); k++ {
+			if blocks[k].State == allocators.Unmapped {
+				continue
+			}
+			end := k
+			for end < len(blocks) && blocks[end].State != allocators.Unmapped {
+				end++
+			}
+			from, to := blocks[k].Addr, blocks[end-1].End()
+			seg := allocators.StartSegment{Size: uint64(to - from), Stream: g.Stream, Small: g.Small, Expandable: g.Expandable}
+			if base != 0 {
+				seg.Range, seg.Offset = base, uint64(from-first)
+			}
+			at, err := b.RestoreSegment(seg)
+			require.NoError(t, err)
+			if base == 0 {
+				base, first = at, from
+			}
+			for ; k < end; k++ {
+				if m := &blocks[k]; m.State == allocators.Live {
+					got, err := b.RestoreBlock(at+(m.Addr-from), m.Size, m.Requested)
+					require.NoError(t, err)
+					moved[m.Addr] = got.Addr
+				}
+			}
+			k--
+		}
+	}
+	return b, moved
+}
+
+// sameState compares the blocks of two allocators by size and state, and what they count.
+func sameState(t *testing.T, a, b *Allocator, _ map[device.Addr]device.Addr) {
+	var x, y allocators.Snapshot
+	a.Snapshot(&x)
+	b.Snapshot(&y)
+	type kind struct {
+		size  uint64
+		state allocators.State
+	}
+	list := func(s *allocators.Snapshot) []kind {
+		var out []kind
+		for i := range s.Blocks {
+			if s.Blocks[i].State != allocators.Unmapped {
+				out = append(out, kind{s.Blocks[i].Size, s.Blocks[i].State})
+			}
+		}
+		return out
+	}
+	require.Equal(t, list(&x), list(&y))
+	for _, p := range [][2]*allocators.Pooled{
+		{&a.stats.ReservedBytes, &b.stats.ReservedBytes}, {&a.stats.AllocatedBytes, &b.stats.AllocatedBytes},
+		{&a.stats.InactiveSplitBytes, &b.stats.InactiveSplitBytes}, {&a.stats.InactiveSplit, &b.stats.InactiveSplit},
+		{&a.stats.Segment, &b.stats.Segment}, {&a.stats.RequestedBytes, &b.stats.RequestedBytes},
+	} {
+		require.Equal(t, p[0].All.Current, p[1].All.Current)
+		require.Equal(t, p[0].Small.Current, p[1].Small.Current)
+	}
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	dev, err := simdev.New(simdev.Options{Capacity: 64 << 20})
+	require.NoError(t, err)
+	a, err := New(dev, DefaultSettings())
+	require.NoError(t, err)
+	at, err := a.RestoreSegment(allocators.StartSegment{Size: 20 << 20})
+	require.NoError(t, err)
+	_, err = a.RestoreBlock(at+1<<20, 1<<20, 5)
+	require.NoError(t, err)
+	for _, c := range []struct{ at, size uint64 }{{1 << 20, 512}, {0, 2 << 20}, {19 << 20, 2 << 20}, {30 << 20, 512}} {
+		_, err = a.RestoreBlock(at+device.Addr(c.at), c.size, 1)
+		require.ErrorIs(t, err, device.ErrInvalid)
+	}
+	idle, err := a.RestoreSegment(allocators.StartSegment{Size: 20 << 20, Idle: true, Needed: 30 << 20})
+	require.NoError(t, err)
+	require.Zero(t, idle, "left out: there is no room for it and what is still to come")
+	require.EqualValues(t, 70<<20, a.NextCapacity())
+	_, err = a.RestoreSegment(allocators.StartSegment{Size: 60 << 20})
+	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	_, err = a.RestoreSegment(allocators.StartSegment{Size: 5 << 20, Expandable: true})
+	require.ErrorContains(t, err, "not made of pages")
+}
+
+// TestRuleSets: the differences between versions that settings show.
+func TestRuleSets(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		ok   bool
+		want func(*Settings)
+	}{
+		{"max_split_size_mb:20", false, nil},
+		{"x_rules:2.9,max_split_size_mb:20", true, func(s *Settings) { s.MaxSplitSize = 20 << 20 }},
+		{"max_split_size_mb:20,x_rules:2.9", true, func(s *Settings) { s.MaxSplitSize = 20 << 20 }},
+		{"x_rules:2.9,large_segment_size_mb:32", false, nil},
+		{"x_rules:2.11,large_segment_size_mb:32", true, func(s *Settings) {
+			s.Rules.LargeSegment, s.Rules.MinLimitMB, s.MaxNonSplitRounding = 32<<20, 32, 32<<20
+		}},
+		{"x_rules:2.11,max_split_size_mb:24,large_segment_size_mb:32", false, nil},
+		{"x_rules:2.11,per_process_memory_fraction:0.5", true, func(s *Settings) { s.HasFraction, s.Fraction = true, 0.5 }},
+		{"per_process_memory_fraction:0.5", false, nil},
+		{"x_rules:2.13,throw_on_cudamalloc_oom:True", true, func(s *Settings) { s.RefuseAtLimit = true }},
+		{"x_rules:2.11,throw_on_cudamalloc_oom:True", false, nil},
+		{"x_rules:2.9,expandable_segments :\tTrue", true, func(s *Settings) { s.Expandable = true }},
+	} {
+		got, _, err := ParseSettings(c.text)
+		require.Equal(t, c.ok, err == nil, "%s: %v", c.text, err)
+		if !c.ok {
+			continue
+		}
+		want := DefaultSettings()
+		want.Rules = got.Rules
+		want.Text = c.text
+		c.want(&want)
+		require.Equal(t, want, got, c.text)
+	}
+	list := "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]"
+	old, _, err := ParseSettings(list)
+	require.NoError(t, err)
+	fixed, _, err := ParseSettings("x_rules:2.11," + list)
+	require.NoError(t, err)
+	require.EqualValues(t, 8, old.RoundupDivisions[10])
+	require.EqualValues(t, 4, fixed.RoundupDivisions[10])
+	dev, err := simdev.New(simdev.Options{Capacity: 64 << 20})
+	require.NoError(t, err)
+	set, _, err := ParseSettings("x_rules:2.11,x_memory_fraction:1")
+	require.NoError(t, err)
+	a, err := New(dev, set)
+	require.NoError(t, err)
+	require.False(t, a.hasLimit, "a fraction of 1 is no limit from 2.10 on")
+}

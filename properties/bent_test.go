@@ -1,0 +1,203 @@
+package properties_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/catalog"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/trace"
+	"github.com/shatter-gpu/shatter/properties"
+)
+
+// full is what the caching allocator can do.
+type full interface {
+	allocators.Allocator
+	allocators.StreamRecorder
+	allocators.CacheEmptier
+	allocators.StatsReader
+	allocators.Snapshotter
+	allocators.Toucher
+	allocators.Promiser
+}
+
+// bent is the caching allocator with one thing bent.
+type bent struct {
+	full
+	alloc   func(n uint64, s device.Stream) (uint64, device.Stream) // what is asked instead
+	free    func(addr device.Addr, err error) error
+	record  func(err error) error
+	promise func(p allocators.Promise) allocators.Promise
+	empty   func() error
+	calls   int
+}
+
+func (b *bent) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
+	b.calls++
+	if b.alloc != nil {
+		n, s = b.alloc(n, s)
+	}
+	return b.full.Alloc(n, s)
+}
+
+func (b *bent) Free(a device.Addr) error {
+	err := b.full.Free(a)
+	if b.free != nil {
+		return b.free(a, err)
+	}
+	return err
+}
+
+func (b *bent) Record(a device.Addr, s device.Stream) error {
+	err := b.full.Record(a, s)
+	if b.record != nil {
+		return b.record(err)
+	}
+	return err
+}
+
+func (b *bent) EmptyCache() error {
+	if b.empty != nil {
+		if err := b.empty(); err != nil {
+			return err
+		}
+	}
+	return b.full.EmptyCache()
+}
+
+func (b *bent) Promise() allocators.Promise {
+	p := b.full.Promise()
+	if b.promise != nil {
+		p = b.promise(p)
+	}
+	return p
+}
+
+func bend(t *testing.T, alloc string, how func(*bent)) executor.Target {
+	t.Helper()
+	spec, err := catalog.Parse(alloc)
+	require.NoError(t, err)
+	return executor.Target{Name: alloc, New: func(d device.Device) (allocators.Allocator, error) {
+		a, err := spec.New(d)
+		b := &bent{full: a.(full)}
+		how(b)
+		return b, err
+	}}
+}
+
+// TestPropertiesSeeBentAllocators: each property sees a fault made for it, on a trace of a few operations.
+func TestPropertiesSeeBentAllocators(t *testing.T) {
+	for _, c := range []struct {
+		want, alloc, text string
+		how               func(*bent)
+	}{
+		{"placement.stream.classic.alloc", "classic", "alloc 0 5MiB\nfree 0\nalloc 1 5MiB stream=1\n",
+			func(b *bent) { b.alloc = func(n uint64, _ device.Stream) (uint64, device.Stream) { return n, 0 } }},
+		{"placement.pool.classic.alloc", "classic", "alloc 0 5MiB\nfree 0\nalloc 1 1MiB\n",
+			func(b *bent) {
+				b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + uint64(b.calls) - 1, s }
+			}},
+		{"placement.I3.classic.alloc", "classic", "alloc 0 3MiB\n",
+			func(b *bent) {
+				b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + 2<<20, s }
+			}},
+		{"served-as-promised.I8.classic.alloc", "classic", "alloc 0 5MiB\nfree 0\nalloc 1 3MiB\nalloc 2 12MiB\nfree 1\nalloc 3 3040870\n",
+			func(b *bent) { // asks for a little more, so that the best block is passed over; the split rule hides it
+				b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) {
+					if b.calls == 4 {
+						return 3355648, s
+					}
+					return n, s
+				}
+			}},
+		{"served-as-promised.N.classic.alloc", "classic@x_memory_fraction:0.5", "alloc 0 12MiB\n", func(b *bent) {
+			b.promise = func(p allocators.Promise) allocators.Promise { p.Limit = 1 << 20; return p }
+		}},
+		{"fraction-limit.D2.classic.alloc", "classic@x_memory_fraction:0.5", "alloc 0 12MiB\n", func(b *bent) {
+			b.promise = func(p allocators.Promise) allocators.Promise { p.Limit, p.Void = 1<<20, "planted"; return p }
+		}},
+		{"whole-pages.X1.expandable.walk", "expandable", "alloc 0 5MiB\n", func(b *bent) {
+			b.promise = func(p allocators.Promise) allocators.Promise {
+				p.PageSize = func(bool) uint64 { return 60 << 20 }
+				return p
+			}
+		}},
+		{"device-counters.A9.classic.walk", "classic", "alloc 0 5MiB\n", func(b *bent) { b.Stats().NumDeviceAlloc++ }},
+		{"device-counters.A14.classic.walk", "classic", "alloc 0 5MiB\n", func(b *bent) { b.Stats().NumOOMs++ }},
+		{"device-counters.A11.classic.walk", "classic@max_split_size_mb:21", "alloc 0 30MiB\n", func(b *bent) {
+			b.promise = func(p allocators.Promise) allocators.Promise { p.MaxSplitSize = 25 << 20; return p }
+			b.Stats().OversizeAllocations.Add(1)
+		}},
+	} {
+		tr, err := trace.ParseString(c.want, c.text)
+		require.NoError(t, err)
+		dev, err := simulated(256 << 20)
+		require.NoError(t, err)
+		res, err := executor.Execute(executor.Compile(tr), bend(t, c.alloc, c.how), executor.Options{
+			Device: dev, Properties: properties.All(), Judge: properties.NewJudge(),
+		})
+		require.NoError(t, err)
+		require.NotEmpty(t, res.Findings, c.want)
+		require.Equal(t, c.want, res.Findings[0].Signature(), "%s", &res.Findings[0])
+	}
+}
+
+// TestRelationsSeeBentAllocators: each relation sees a fault made for it.
+func TestRelationsSeeBentAllocators(t *testing.T) {
+	made := 0 // allocators, so that two runs differ
+	for _, c := range []struct {
+		relation executor.Relation
+		rule     string
+		text     string
+		how      func(*bent)
+	}{
+		{properties.Repeatable, "P2", "alloc 0 5MiB\n", func(b *bent) {
+			made++
+			n := uint64(made)
+			b.alloc = func(bytes uint64, s device.Stream) (uint64, device.Stream) { return bytes + n<<20, s }
+		}},
+		{properties.StreamsApart, "P3", "alloc 0 5MiB stream=1\nalloc 1 5MiB\n", func(b *bent) {
+			b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + uint64(b.calls)<<20, s }
+		}},
+		{properties.PoolsApart, "P4", "alloc 0 5MiB\nalloc 1 1000\nalloc 2 1000\n", func(b *bent) {
+			b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + uint64(b.calls)<<10, s }
+		}},
+		{properties.EmptyTwice, "E4", "alloc 0 5MiB\nempty_cache\nalloc 1 5MiB\n", func(b *bent) {
+			emptied := uint64(0)
+			b.empty = func() error { emptied++; return nil }
+			b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + emptied<<20, s }
+		}},
+		{properties.StartsAnew, "split", "alloc 0 5MiB\nfree 0\n", func(b *bent) {
+			b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + uint64(b.calls)<<20, s }
+		}},
+		{properties.WrongCalls, "error", "alloc 0 5MiB\n", func(b *bent) {
+			b.free = func(_ device.Addr, err error) error {
+				if err != nil {
+					return errors.New("what was that?")
+				}
+				return nil
+			}
+		}},
+		{properties.WrongCalls, "accepted", "alloc 0 5MiB\n", func(b *bent) { b.record = func(error) error { return nil } }},
+		{properties.FreeOrder, "P5", "alloc 0 2MiB\nalloc 1 3MiB\nalloc 2 4MiB\nalloc 3 5MiB\nalloc 4 6MiB\nfree 0\nfree 1\nfree 2\nfree 3\nfree 4\nalloc 5 2MiB\n", func(b *bent) {
+			var last device.Addr // the next request is served as if it depended on the block freed last
+			b.free = func(a device.Addr, err error) error { last = a; return err }
+			b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + uint64(last%(20<<20))/512*512, s }
+		}},
+		{properties.AllocThenFree, "P1", strings.Repeat("alloc 0 1000\nfree 0\n", 12) + "alloc 1 1000\n", func(b *bent) {
+			b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + uint64(b.calls)<<9, s }
+		}},
+	} {
+		tr, err := trace.ParseString(c.relation.ID, c.text)
+		require.NoError(t, err)
+		v, err := c.relation.Check(&executor.Case{Trace: tr, Target: bend(t, "classic", c.how), Capacity: 256 << 20, NewDevice: simulated})
+		require.NoError(t, err)
+		require.NotNil(t, v, c.relation.ID)
+		require.Equal(t, c.rule, v.Rule, v.Detail)
+	}
+}
