@@ -91,7 +91,9 @@ func TestParse(t *testing.T) {
 
 func TestApply(t *testing.T) {
 	folder := t.TempDir()
-	write := func(text string) { require.NoError(t, os.WriteFile(filepath.Join(folder, "x.go"), []byte(text), 0o644)) }
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "x.go"), []byte(text), 0o644))
+	}
 	m := mutants.Mutant{Name: "m", Patches: []mutants.Patch{{File: "x.go", Old: "b\n", New: "B\n"}, {File: "x.go", Old: "c\n", New: ""}}}
 	write("a\nb\nc\n")
 	changed, err := m.Apply(folder)

@@ -211,7 +211,7 @@ func Explain(conf string, fraction *float64, d *Difference) string {
 		return "alloc-conf.md 8: 1-division alignment (126830, May 2024)"
 	case has("roundup_power2_divisions:[") && has(">:") && block[0] != block[1]:
 		return "alloc-conf.md 8: the key > also overwrote the last key's bucket (fix 165304, Oct 2025)"
-	case has("expandable_segments:True") && d.Column == "driver_events" && strings.Contains(d.Got, ";unreserve:") && !strings.Contains(d.Want, ";unreserve:"):
+	case has("expandable_segments:True") && d.Column == "driver_events" && strings.Contains(d.Got, ";unreserve:") != strings.Contains(d.Want, ";unreserve:"):
 		return "caching-allocator.md 24: requests larger than the reserve fail through the OOM path (PR 192269, Aug 2026)"
 	case has("expandable_segments:True") && (has("max_split_size_mb") || has("garbage_collection_threshold")):
 		return "alloc-conf.md 8: guards for mixing expandable with GC / max_split (134338, Aug 2024)"
