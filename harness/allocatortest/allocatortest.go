@@ -114,7 +114,8 @@ func Fuzz(f *testing.F, factory Factory, opts ...Option) {
 		case !ok:
 			capacity = fuzzCapacity
 		}
-		tr.Set(trace.KeyCapacity, fmt.Sprint(min(max(capacity, simdev.MinCapacity), maxCapacity)))
+		capacity = min(max(capacity, simdev.MinCapacity), maxCapacity) / simdev.Granule * simdev.Granule
+		tr.Set(trace.KeyCapacity, fmt.Sprint(capacity)) // whole granules, so that an arena may take all of it
 		s.check(t, tr)
 	})
 }
@@ -152,7 +153,8 @@ func (s *suite) check(t *testing.T, tr *trace.Trace) {
 	}
 }
 
-// suitable drops what the allocator cannot do anything with: settings, a fraction.
+// suitable drops what the allocator cannot do anything with: settings, a fraction, a state to start from with all that becomes
+// of its blocks.
 func (s *suite) suitable(tr *trace.Trace) *trace.Trace {
 	out := &trace.Trace{Name: tr.Name}
 	for _, h := range tr.Header {
@@ -160,10 +162,25 @@ func (s *suite) suitable(tr *trace.Trace) *trace.Trace {
 			out.Header = append(out.Header, h)
 		}
 	}
+	dropped := map[uint64]bool{} // ids of blocks that are not there
 	for _, op := range tr.Ops {
-		if op.Kind != trace.Conf && op.Kind != trace.Fraction {
-			out.Ops = append(out.Ops, op)
+		switch op.Kind {
+		case trace.Conf, trace.Fraction, trace.Segment:
+			continue
+		case trace.Block:
+			dropped[op.ID] = true
+			continue
+		case trace.Record:
+			if dropped[op.ID] {
+				continue
+			}
+		case trace.Free:
+			if dropped[op.ID] {
+				delete(dropped, op.ID)
+				continue
+			}
 		}
+		out.Ops = append(out.Ops, op)
 	}
 	return out
 }
