@@ -94,7 +94,9 @@ func (p *predictor) judge(s *executor.State, _ *allocators.OOMError) executor.Ju
 			switch {
 			case wasPending(s.Entered, &again.block):
 				j.Rule, j.Known = "repeat-served-by-pending", Known189504
-			case wasOversize(s.Entered, &again.block, &q):
+			case p.found[0][0] && p.lookup(&q) == nil:
+				// At entry a block was large enough, and max_split_size_mb kept it from the request; the flush returned or cut
+				// it, so that a second lookup would find another.
 				j.Rule, j.Known = "repeat-served-by-remainder", Known189504
 			}
 		}
@@ -209,18 +211,6 @@ func wasPending(entered *executor.View, b *candidate) bool {
 	for i := range entered.Blocks {
 		e := &entered.Blocks[i]
 		if e.State == allocators.Pending && e.Addr < b.addr+addr(b.size) && b.addr < e.End() {
-			return true
-		}
-	}
-	return false
-}
-
-// wasOversize tells whether a block that is free now is what the flush left of a block of an expandable segment that the
-// max_split_size rules kept from the request at entry.
-func wasOversize(entered *executor.View, b *candidate, q *request) bool {
-	for i := range entered.Blocks {
-		e := &entered.Blocks[i]
-		if e.State == allocators.Free && e.Expandable && q.oversize(e.Size) && e.Addr < b.addr+addr(b.size) && b.addr < e.End() {
 			return true
 		}
 	}
