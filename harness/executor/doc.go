@@ -6,5 +6,5 @@
 // simulated device everything is deterministic.
 //
 // Files: program (a trace made ready to run), ledger (what the device gave), view (segments and blocks as the harness
-// knows them, from the shadow heap and the ledger), state and property (what a property sees and is), run, row (history).
+// knows them, from the shadow heap and the ledger), state and property (what a property sees and is), run (a run and its steps), finish (its end), row (history).
 package executor
