@@ -100,7 +100,7 @@ func newCase(base string, t *trace.Trace) *fuzzCase {
 		}
 	}
 	c.spec = spec
-	c.trace = &trace.Trace{Ops: readable(spec, t.Ops)}
+	c.trace = &trace.Trace{Ops: readable(spec, fromEmpty(t.Ops))}
 	c.trace.Set(trace.KeyVersion, trace.Version)
 	c.trace.Set(trace.KeyCapacity, strconv.FormatUint(c.capacity, 10))
 	if pinned != "" {
@@ -125,6 +125,34 @@ func pin(conf, base string) string {
 		return conf + key + ":True"
 	}
 	return conf + key + ":False"
+}
+
+// fromEmpty drops a state to start from, with what becomes of its blocks: these targets are about runs from an empty device, and
+// a made-up state need not be one that an allocator can come to.
+func fromEmpty(ops []trace.Op) []trace.Op {
+	if len(ops) == 0 || ops[0].Kind != trace.Segment {
+		return ops
+	}
+	var keep []trace.Op
+	dropped := map[uint64]bool{}
+	for _, op := range ops {
+		switch op.Kind {
+		case trace.Segment:
+			continue
+		case trace.Block:
+			dropped[op.ID] = true
+			continue
+		case trace.Record, trace.Free:
+			if dropped[op.ID] {
+				if op.Kind == trace.Free {
+					delete(dropped, op.ID)
+				}
+				continue
+			}
+		}
+		keep = append(keep, op)
+	}
+	return keep
 }
 
 // readable drops the conf operations that the allocator refuses. It asks an allocator of its own, on which nothing else runs.

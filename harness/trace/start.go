@@ -11,6 +11,9 @@ import (
 // PyTorch rounds requests.
 const StartGrain = 512
 
+// segmentGrain is what the size of a segment is a multiple of: 2 MiB.
+const segmentGrain = 2 << 20
+
 // Starts tells whether the operation describes the state to start from: segment or block.
 func (k Kind) Starts() bool { return k == Segment || k == Block }
 
@@ -99,6 +102,8 @@ func checkStart(op *Op) fault {
 	switch {
 	case op.Bytes == 0 || op.Bytes%StartGrain != 0:
 		return fault{op.Kind.String() + " of " + strconv.FormatUint(op.Bytes, 10) + " bytes", "write a positive multiple of 512"}
+	case op.Kind == Segment && op.Bytes%segmentGrain != 0:
+		return fault{"segment of " + strconv.FormatUint(op.Bytes, 10) + " bytes", "write a positive multiple of 2 MiB, which devices give memory in"}
 	case op.Offset%StartGrain != 0:
 		return fault{"offset " + strconv.FormatUint(op.Offset, 10) + " is no multiple of 512", ""}
 	case op.Offset > MaxBytes:
@@ -267,6 +272,7 @@ func (d *decoder) start(lead byte, o *operands) {
 	} else {
 		op.Kind = Segment
 		op.Bytes = o.number(sizeOperands, MaxBytes/StartGrain) * StartGrain
+		op.Bytes = (op.Bytes + segmentGrain - 1) / segmentGrain * segmentGrain
 		op.Stream = o.farStream()
 		flags := o.next()
 		op.Small, op.Expandable = flags&flagSmall != 0, flags&flagExpandable != 0
