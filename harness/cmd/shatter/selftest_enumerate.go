@@ -12,7 +12,7 @@ import (
 // That nothing shorter shows a bug is proved for them, not for all sizes.
 var (
 	// Class edges: the pools, a shared segment, an own one, one that is rounded up, a page and more than one.
-	smallSizes = []uint64{513, 1 << 20, 1<<20 + 1, 10 << 20, 11 << 20, 20<<20 - 512, 20 << 20, 22 << 20, 42 << 20}
+	smallSizes = []uint64{513, 1 << 20, 1<<20 + 1, 10 << 20, 11 << 20, 20<<20 - 512, 20 << 20, 22 << 20, 40 << 20, 42 << 20}
 	smallConfs = []struct{ conf, fraction string }{
 		{"", ""}, {"max_split_size_mb:22", ""}, {"roundup_power2_divisions:[1:1,2:2,>:4]", ""},
 		{"garbage_collection_threshold:0.3", "1"}, {"", "0.5"},
