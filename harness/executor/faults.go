@@ -56,6 +56,7 @@ func (f *faults) repeat(r *Run, s *step, failure error) error {
 	if r.stopped {
 		return nil
 	}
+	r.state.Entered = nil // what the failed attempt found is not what the repetition finds
 	f.dev.Pause()
 	defer f.dev.Resume()
 	if s.kind == trace.Free {
