@@ -133,20 +133,25 @@ func gibibytes(n uint64) string {
 	return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30))
 }
 
-// export is the line that sets an option.
+// export is the line that sets an outcome's option.
 func (a *Advised) export(o *whatif.Outcome) string {
-	s := fmt.Sprintf("export %s=%s", a.Variable, o.Conf)
 	current := a.Advice.CurrentOutcome()
+	return export(a.Variable, &o.Option, current != nil && current.Conf == o.Conf)
+}
+
+// export is the line that sets an option, and the calls that belong to it; current says that the program runs under its conf.
+func export(variable string, o *whatif.Option, current bool) string {
+	s := fmt.Sprintf("export %s=%s", variable, o.Conf)
 	switch {
-	case current != nil && current.Conf == o.Conf:
+	case current:
 		s = "the settings as they are"
 	case o.Conf == "":
-		s = "unset " + a.Variable
+		s = "unset " + variable
 	}
-	if f := o.Option.Fraction; f != nil {
-		s += fmt.Sprintf("   and torch.cuda.set_per_process_memory_fraction(%g)", *f)
+	if o.Fraction != nil {
+		s += fmt.Sprintf("   and torch.cuda.set_per_process_memory_fraction(%g)", *o.Fraction)
 	}
-	if o.Option.EmptyCache {
+	if o.EmptyCache {
 		s += "   and torch.cuda.empty_cache() at the end of each phase"
 	}
 	return s
@@ -216,7 +221,9 @@ type Rank struct {
 	// Headroom is capacity less what the program's own setting needs, negative if it does not fit.
 	Headroom int64  `json:"headroom"`
 	Need     uint64 `json:"need"`
-	Verdict  string `json:"verdict"`
+	// Exact says that no capacity above Need fails; else some above it were not tried.
+	Exact   bool   `json:"exact"`
+	Verdict string `json:"verdict"`
 	// Like is how many ranks have the same history, this one included.
 	Like    int  `json:"like"`
 	Outlier bool `json:"outlier"`
@@ -228,8 +235,10 @@ type Ranks struct {
 	Ranks  []Rank `json:"ranks"`
 	// Everywhere are the settings that pass on every rank, the best first.
 	Everywhere []string `json:"pass_on_every_rank"`
-	Variable   string   `json:"variable"`
-	Withheld   []string `json:"withheld"`
+	// Options are what Everywhere names.
+	Options  []whatif.Option `json:"-"`
+	Variable string          `json:"variable"`
+	Withheld []string        `json:"withheld"`
 }
 
 // WriteText writes the table of ranks.
@@ -249,20 +258,24 @@ func (r *Ranks) WriteText(w io.Writer) error {
 		if k.Outlier {
 			note = strings.TrimPrefix(note+", outlier", ", ")
 		}
-		rows = append(rows, []string{k.File, sign + Size(uint64(n)), Size(k.Need), k.Verdict, note})
+		need := Size(k.Need)
+		if !k.Exact {
+			need = "about " + need
+		}
+		rows = append(rows, []string{k.File, sign + Size(uint64(n)), need, k.Verdict, note})
 	}
 	p.table(rows)
 	for _, s := range r.Withheld {
 		p.line("no advice for %s", s)
 	}
-	if len(r.Everywhere) == 0 {
+	if len(r.Options) == 0 {
 		p.line("no setting passes on every rank")
 	}
-	for i, s := range r.Everywhere {
+	for i := range r.Options {
 		if i == shownRecommendations {
 			break
 		}
-		p.line("passes in replay on every rank: export %s=%s", r.Variable, s)
+		p.line("passes in replay on every rank: %s", export(r.Variable, &r.Options[i], false))
 	}
 	p.line("%s", NotEvaluated)
 	return p.err

@@ -114,6 +114,8 @@ type Advising struct {
 	Workers int
 	// Best is for how many options C_safe is found: 0 means 5, or all on traces of at most smallTrace operations.
 	Best int
+	// Sure bounds the operations of the replays that make sure of a C_safe; 0 means SureOps.
+	Sure int
 	// Quick leaves out address orders and jitter.
 	Quick bool
 }
@@ -346,7 +348,7 @@ func (a *Advising) need(ctx context.Context, o *Outcome, p *executor.Program) er
 	if err != nil {
 		return err
 	}
-	n, err := FindNeed(ctx, p, t, a.Case.NewDevice)
+	n, err := FindNeed(ctx, p, t, a.Case.NewDevice, cmp.Or(a.Sure, SureOps))
 	if err != nil {
 		o.Error = err.Error()
 		return nil

@@ -34,7 +34,7 @@ const maxSites = 5
 
 // FindChanges replays changes for the call sites that pin most at a moment. When ctx ends, what was not replayed is counted.
 func FindChanges(ctx context.Context, c *Case, m *Moment) (list []Change, unevaluated int, err error) {
-	base, err := FindNeed(ctx, c.program(), c.Target, c.NewDevice)
+	base, err := FindNeed(ctx, c.program(), c.Target, c.NewDevice, SureOps)
 	if err != nil || ctx.Err() != nil {
 		return nil, 3 * min(len(m.Pins), maxSites), err
 	}
@@ -97,7 +97,7 @@ func FindChanges(ctx context.Context, c *Case, m *Moment) (list []Change, uneval
 func (c *Case) change(ctx context.Context, site, what string, t *trace.Trace, base Need) (Change, error) {
 	ch := Change{Site: site, What: what}
 	p := executor.Compile(t)
-	need, err := FindNeed(ctx, p, c.Target, c.NewDevice)
+	need, err := FindNeed(ctx, p, c.Target, c.NewDevice, SureOps)
 	if err != nil {
 		return ch, err
 	}

@@ -20,15 +20,15 @@ type Need struct {
 // granule is what capacities are a multiple of: 2 MiB.
 const granule = 2 << 20
 
-// needRuns bounds the runs that make sure of a capacity once it is found, needOps their operations together.
+// needRuns bounds the runs that make sure of a capacity once it is found, SureOps their operations together unless a caller bounds them.
 const (
 	needRuns = 400
-	needOps  = 6_000_000
+	SureOps  = 6_000_000
 )
 
 // FindNeed finds C_safe: the smallest capacity that passes as if that were monotone, by halving between the live bytes and what is
-// reserved on a device without bounds, then the failing capacities above it, one after the other.
-func FindNeed(ctx context.Context, p *executor.Program, t executor.Target, newDevice measure.NewDevice) (Need, error) {
+// reserved on a device without bounds, then the failing capacities above it, one after the other, within so many operations.
+func FindNeed(ctx context.Context, p *executor.Program, t executor.Target, newDevice measure.NewDevice, sure int) (Need, error) {
 	n := Need{}
 	free, err := runAt(p, t, newDevice, measure.Unbounded)
 	if err != nil {
@@ -61,7 +61,7 @@ func FindNeed(ctx context.Context, p *executor.Program, t executor.Target, newDe
 	}
 	n.Safe = high
 	for at, tries := high, 0; ; tries++ {
-		if ctx.Err() != nil || tries >= needRuns || tries*p.Len() >= needOps {
+		if ctx.Err() != nil || tries >= needRuns || tries*p.Len() >= sure {
 			return n, nil
 		}
 		r, err := runAt(p, t, newDevice, at)

@@ -123,7 +123,7 @@ func TestNeedIsExact(t *testing.T) {
 			tr.Ops = slices.DeleteFunc(slices.Clone(tr.Ops), func(op trace.Op) bool { return op.Kind == trace.Foreign || op.Kind == trace.Fraction })
 			p := executor.Compile(&trace.Trace{Name: w.Name, Ops: tr.Ops})
 			conf := []string{"", "expandable_segments:True"}[(i+int(seed))%2]
-			need, err := whatif.FindNeed(context.Background(), p, target(t, conf, nil), simulated)
+			need, err := whatif.FindNeed(context.Background(), p, target(t, conf, nil), simulated, whatif.SureOps)
 			if err != nil {
 				continue // settings of the trace may refuse at every capacity
 			}
@@ -203,7 +203,7 @@ func TestChanges(t *testing.T) {
 // TestNeedSeesGaps: more memory can hurt (contracts 3.3): 50 MiB pass, 54 to 68 do not.
 func TestNeedSeesGaps(t *testing.T) {
 	tr := parse(t, "alloc 0 24MiB\nfree 0\nalloc 1 30MiB\nfree 1\nalloc 2 14MiB\nalloc 3 20MiB\nalloc 4 14MiB\n")
-	need, err := whatif.FindNeed(context.Background(), executor.Compile(tr), target(t, "", nil), simulated)
+	need, err := whatif.FindNeed(context.Background(), executor.Compile(tr), target(t, "", nil), simulated, whatif.SureOps)
 	require.NoError(t, err)
 	require.EqualValues(t, 68<<20, need.Safe)
 	require.True(t, need.Exact)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +19,12 @@ import (
 	"github.com/shatter-gpu/shatter/reports"
 )
 
-// ranksBest is for how many settings of a rank C_safe is found, besides its own: there can be hundreds of ranks.
-const ranksBest = 2
+// ranksBest is for how many settings of a rank C_safe is found, besides its own, and ranksSure bounds the operations that make sure of
+// it: there can be hundreds of ranks.
+const (
+	ranksBest = 2
+	ranksSure = 1_500_000
+)
 
 // leastShare is the share of recorded decisions that a replay must reproduce before advice is given.
 const leastShare = 0.95
@@ -173,12 +176,12 @@ func (f *adviseFlags) advise(ctx context.Context, h *history, options []whatif.O
 			return nil, fmt.Errorf("--try: %w", err)
 		}
 	}
-	best := 0
+	best, sure := 0, 0
 	if quick {
-		best = ranksBest
+		best, sure = ranksBest, ranksSure
 	}
 	a.Advice, err = whatif.Advise(ctx, &whatif.Advising{
-		Case: cs, Current: h.conf, Needed: f.leave, Workers: f.workers, RandomDevice: randomDevice, Quick: quick, Best: best,
+		Case: cs, Current: h.conf, Needed: f.leave, Workers: f.workers, RandomDevice: randomDevice, Quick: quick, Best: best, Sure: sure,
 		Target: func(o whatif.Option) (executor.Target, error) {
 			fraction := o.Fraction
 			if fraction == nil {
@@ -272,7 +275,7 @@ func (f *adviseFlags) ranks(ctx context.Context, out io.Writer, files []string) 
 func (f *adviseFlags) tabulate(answer *reports.Ranks, groups []*rank) {
 	passes := map[string]int{}
 	judged := 0
-	var order []string
+	var order []whatif.Option
 	for _, r := range groups {
 		if r.advised.Advice == nil {
 			continue
@@ -283,10 +286,10 @@ func (f *adviseFlags) tabulate(answer *reports.Ranks, groups []*rank) {
 			if o.Option.EmptyCache {
 				continue // that is no setting
 			}
-			if passes[o.Name] == 0 {
-				order = append(order, o.Name)
+			if passes[o.Option.Name()] == 0 {
+				order = append(order, o.Option)
 			}
-			passes[o.Name]++
+			passes[o.Option.Name()]++
 		}
 		c := r.advised.Advice.CurrentOutcome()
 		k := reports.Rank{File: r.h.basis.File, Like: r.like, Verdict: "passes"}
@@ -297,16 +300,16 @@ func (f *adviseFlags) tabulate(answer *reports.Ranks, groups []*rank) {
 			k.Verdict = fmt.Sprintf("refused at operation %d", c.FirstOOM)
 		}
 		if c.Need != nil {
-			k.Need = c.Need.Safe
+			k.Need, k.Exact = c.Need.Safe, c.Need.Exact
 			k.Headroom = int64(r.h.basis.Capacity) - int64(c.Need.Safe)
 		}
 		answer.Ranks = append(answer.Ranks, k)
 	}
 	slices.SortStableFunc(answer.Ranks, func(a, b reports.Rank) int { return cmp.Compare(a.Headroom, b.Headroom) })
 	markOutliers(answer.Ranks)
-	for _, name := range order {
-		if passes[name] == judged && len(answer.Withheld) == 0 {
-			answer.Everywhere = append(answer.Everywhere, strings.TrimSuffix(name, " (as it is)"))
+	for _, o := range order {
+		if name := o.Name(); passes[name] == judged && len(answer.Withheld) == 0 {
+			answer.Everywhere, answer.Options = append(answer.Everywhere, name), append(answer.Options, o)
 		}
 	}
 }
