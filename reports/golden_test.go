@@ -14,7 +14,6 @@ import (
 	"sort"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,6 +25,7 @@ import (
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
 	"github.com/shatter-gpu/shatter/harness/measure"
+	"github.com/shatter-gpu/shatter/harness/results"
 	"github.com/shatter-gpu/shatter/harness/trace"
 	"github.com/shatter-gpu/shatter/properties"
 	"github.com/shatter-gpu/shatter/reports"
@@ -78,6 +78,8 @@ func sequence(t *testing.T, index int, w gen.Workload, capacity uint64, text str
 			r.Profile = &profile
 			r.Spectrum, err = measure.Capacities(context.Background(), p, target(t, name), simulated)
 			require.NoError(t, err)
+			r.Lives, err = measure.LivesOf(p, target(t, name), simulated, r.Spectrum)
+			require.NoError(t, err)
 		}
 		s.Runs = append(s.Runs, r)
 	}
@@ -87,9 +89,8 @@ func sequence(t *testing.T, index int, w gen.Workload, capacity uint64, text str
 // run builds a report of a few sequences written by hand, so that it does not change with the generators: refusals of several
 // verdicts, a known issue and, if wanted, findings.
 func run(t *testing.T, findings bool) *reports.Run {
-	start := time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)
 	b := reports.NewBuilder(reports.Run{Shatter: "devel", Seed: 7, Device: "sim", Allocators: both, Properties: []string{"a", "b", "c"}},
-		[]reports.Known{{ID: properties.Known189504, URL: "https://example.org/189504", Summary: "it does not look again"}}, start)
+		[]reports.Known{{ID: properties.Known189504, URL: "https://example.org/189504", Summary: "it does not look again"}})
 	mixed, err := gen.Find("mixed")
 	require.NoError(t, err)
 	swarm, err := gen.Find("swarm")
@@ -102,7 +103,7 @@ func run(t *testing.T, findings bool) *reports.Run {
 				Property: "tiling", Rule: "gap", Target: "classic", Op: 3, Operation: "free 1", At: "free", Detail: "a block is missing",
 			}}
 		}
-		b.Add(s, w.Kind)
+		require.NoError(t, b.Add(results.Of(s, w.Kind, gen.Params{})))
 		index++
 	}
 	for i := range 6 {
@@ -111,8 +112,9 @@ func run(t *testing.T, findings bool) *reports.Run {
 	add(swarm, 100*mib, "alloc 0 100MiB\nfree 0\nalloc 1 60MiB\nalloc 2 40MiB\nrecord 1 stream=7\nfree 1\nalloc 3 60MiB\n")
 	add(swarm, 100*mib, "alloc 0 100MiB\nfree 0\nalloc 1 40MiB\nalloc 2 60MiB stream=1\nalloc 3 200MiB\n")
 	add(swarm, 2*mib, "alloc 0 1048000\nalloc 1 1048000\nalloc 2 1025\n")
-	r, err := b.Finish(findings, 2, start.Add(2500*time.Millisecond))
+	r, err := b.Finish(findings)
 	require.NoError(t, err)
+	r.Timing = &reports.Timing{Seconds: 2.5, OperationsPerSecond: float64(r.Operations) / 2.5, Workers: 2}
 	return r
 }
 
@@ -126,8 +128,7 @@ func TestRunText(t *testing.T) {
 
 // TestRunTextOfNothing: a run without sequences says that nothing was refused and shows no table.
 func TestRunTextOfNothing(t *testing.T) {
-	now := time.Now()
-	r, err := reports.NewBuilder(reports.Run{Allocators: both, Properties: []string{}}, nil, now).Finish(false, 1, now.Add(time.Second))
+	r, err := reports.NewBuilder(reports.Run{Allocators: both, Properties: []string{}}, nil).Finish(false)
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, r.WriteText(&out))
@@ -185,7 +186,7 @@ func shape(path string, v any, into map[string]bool) {
 // TestRunIsReproducible: without its timing the document is the same, byte for byte, whenever and however fast it was made.
 func TestRunIsReproducible(t *testing.T) {
 	a, b := run(t, true), run(t, true)
-	a.Timing, b.Timing = reports.Timing{Seconds: 1}, reports.Timing{}
+	a.Timing, b.Timing = &reports.Timing{Seconds: 1}, &reports.Timing{}
 	x, err := json.Marshal(a)
 	require.NoError(t, err)
 	b.Timing = a.Timing

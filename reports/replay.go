@@ -93,7 +93,7 @@ func NewEnd(r *executor.Result) End {
 	return End{
 		Allocated: s.AllocatedBytes.All.Current, Active: s.ActiveBytes.All.Current, Reserved: s.ReservedBytes.All.Current,
 		Requested: s.RequestedBytes.All.Current, DeviceFree: r.DeviceFree, Segments: r.Segments, OOMs: len(r.OOMs),
-		Retries: s.NumAllocRetries, DeviceCalls: memoryCalls(r), PeakReserved: r.PeakReserved,
+		Retries: s.NumAllocRetries, DeviceCalls: r.MemoryCalls(), PeakReserved: r.PeakReserved,
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
 	"github.com/shatter-gpu/shatter/harness/stats"
@@ -40,22 +39,13 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// memoryCalls counts the device calls that buy, map or return memory.
-func memoryCalls(r *executor.Result) uint64 {
-	var n uint64
-	for _, k := range []device.CallKind{
-		device.CallMalloc, device.CallMallocFail, device.CallFree, device.CallCreate, device.CallCreateFail, device.CallRelease,
-		device.CallMap, device.CallUnmap, device.CallReserve, device.CallUnreserve,
-	} {
-		n += r.DeviceCalls[k]
+// population describes the sequences of a workload on an allocator; params are those given to the run, empty for its own.
+func population(w gen.Workload, params, allocator string) stats.Population {
+	if params == "" {
+		params = strings.TrimSpace(w.Defaults.String())
 	}
-	return n
-}
-
-func population(w gen.Workload, allocator string) stats.Population {
-	p := w.Defaults
 	return stats.Population{
 		Label: w.Name + " on " + allocator, Generator: w.Name, Version: strconv.Itoa(gen.Version),
-		Parameters: []stats.Parameter{{Key: "ops", Value: strconv.Itoa(p.Ops)}, {Key: "allocator", Value: allocator}},
+		Parameters: []stats.Parameter{{Key: "params", Value: params}, {Key: "allocator", Value: allocator}},
 	}
 }

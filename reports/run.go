@@ -2,13 +2,13 @@ package reports
 
 import (
 	"slices"
-	"time"
 
 	"github.com/shatter-gpu/shatter/harness/campaign"
 	"github.com/shatter-gpu/shatter/harness/drift"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
 	"github.com/shatter-gpu/shatter/harness/measure"
+	"github.com/shatter-gpu/shatter/harness/results"
 	"github.com/shatter-gpu/shatter/harness/stats"
 )
 
@@ -22,8 +22,10 @@ type Run struct {
 	// Seed and Generators (the generators' version) make the same sequences again.
 	Seed       uint64 `json:"seed"`
 	Generators int    `json:"generators"`
-	Device     string `json:"device"` // as given; the capacity is each trace's own unless given
-	Shard      string `json:"shard,omitempty"`
+	// Params size all sequences; absent: the workloads' own.
+	Params string `json:"params,omitempty"`
+	Device string `json:"device"` // as given; the capacity is each trace's own unless given
+	Shard  string `json:"shard,omitempty"`
 	// ReplayFlags are the flags that replay lines carry beside allocator and capacity.
 	ReplayFlags []string `json:"replay_flags,omitempty"`
 	// Allocators are the targets, in the order of all lists below.
@@ -50,7 +52,8 @@ type Run struct {
 	// Waterfalls say what C_safe is made of, for the trace with the median kappa of each workload.
 	Waterfalls []Waterfall `json:"waterfalls"`
 
-	Timing Timing `json:"timing"`
+	// Timing is absent from a results folder's summary.json.
+	Timing *Timing `json:"timing,omitempty"`
 }
 
 // Timing is what varies from run to run.
@@ -58,6 +61,8 @@ type Timing struct {
 	Seconds             float64 `json:"seconds"`
 	OperationsPerSecond float64 `json:"operations_per_second"`
 	Workers             int     `json:"workers"`
+	// Resumed is how many sequences were there before: seconds and rate are of the others.
+	Resumed int `json:"resumed,omitempty"`
 }
 
 // Finding is a broken property with what reproduces it.
@@ -154,60 +159,35 @@ type WorkloadTarget struct {
 	Measures []stats.Summary `json:"measures"`
 	// ServedToOOM is the survival curve of operations to the first refusal.
 	ServedToOOM *stats.SurvivalCurve `json:"served_to_oom,omitempty"`
+	// Scarce are the survival curves on devices of 1.02, 1.05, 1.1 and 1.2 L*.
+	Scarce []Scarce `json:"scarce,omitempty"`
 
 	samples   [measureCount][]float64
+	scarce    [len(measure.Scarce)][]stats.Lifetime
 	lifetimes []stats.Lifetime
 	refused   int
 }
 
-// The measures of a distribution workload.
-const (
-	Kappa = iota
-	Lost
-	IdleCacheAtPeak
-	PinnedAtPeak
-	MeanIdleCache
-	BoughtPerAllocated
-	DeviceCalls
-	measureCount
-)
-
-// Measures names them, with a sentence each on what they say.
-var Measures = [measureCount]struct {
-	stats.Measure
-	Says string
-}{
-	Kappa: {stats.Measure{Name: "kappa", Unit: "1"},
-		"C_safe / L*: the capacity from which on the trace passes, by the peak of live bytes; 1 is no loss"},
-	Lost: {stats.Measure{Name: "lost", Unit: "bytes"},
-		"C_safe - L*: memory that the allocator needs beyond what is live"},
-	IdleCacheAtPeak: {stats.Measure{Name: "idle_cache_at_peak", Unit: "1"},
-		"(reserved - allocated) / reserved at the peak of live bytes; it counts cache that a release returns: not fragmentation"},
-	PinnedAtPeak: {stats.Measure{Name: "pinned_at_peak", Unit: "bytes"},
-		"reserved and used by nobody, but kept by live blocks in the same segment or page, at the peak of live bytes"},
-	MeanIdleCache: {stats.Measure{Name: "mean_idle_cache", Unit: "1"},
-		"idle by reserved bytes, summed over all operations"},
-	BoughtPerAllocated: {stats.Measure{Name: "bought_per_allocated", Unit: "1"},
-		"bytes bought or mapped by bytes handed out, at the trace's own capacity: what the cache did not save"},
-	DeviceCalls: {stats.Measure{Name: "device_calls", Unit: "1"},
-		"calls to buy, map or return memory, by 1,000 operations, at the trace's own capacity"},
+// Scarce is a survival curve of operations to the first refusal on a device with little to spare.
+type Scarce struct {
+	PerMille uint64              `json:"per_mille"` // the device, in thousandths of L*
+	Curve    stats.SurvivalCurve `json:"curve"`
 }
 
-// Builder makes a Run from sequences, in order.
+// Builder makes a Run from sequences, in order of the index.
 type Builder struct {
 	Run    Run
-	start  time.Time
 	issues map[string]Known
 	found  campaign.Findings
 	byName map[string]*Workload
 }
 
 // NewBuilder starts a report. issues are the known upstream issues by id.
-func NewBuilder(r Run, issues []Known, start time.Time) *Builder {
+func NewBuilder(r Run, issues []Known) *Builder {
 	r.Schema = RunSchema
 	r.Generators = gen.Version
 	r.Findings, r.Known, r.Examples, r.Workloads, r.Waterfalls = []Finding{}, []Known{}, []Example{}, []Workload{}, []Waterfall{}
-	b := &Builder{Run: r, start: start, issues: map[string]Known{}, byName: map[string]*Workload{}}
+	b := &Builder{Run: r, issues: map[string]Known{}, byName: map[string]*Workload{}}
 	for _, k := range issues {
 		b.issues[k.ID] = k
 	}
@@ -229,11 +209,11 @@ func newRefusals(allocator string) Refusals {
 }
 
 // Add enters a sequence.
-func (b *Builder) Add(s *campaign.Sequence, kind gen.Kind) {
+func (b *Builder) Add(s *results.Sequence) error {
 	b.Run.Sequences++
 	w := b.byName[s.Workload]
 	if w == nil {
-		w = &Workload{Name: s.Workload, Kind: kind.String()}
+		w = &Workload{Name: s.Workload, Kind: s.Kind}
 		for _, a := range b.Run.Allocators {
 			w.Targets = append(w.Targets, WorkloadTarget{Allocator: a})
 		}
@@ -242,44 +222,40 @@ func (b *Builder) Add(s *campaign.Sequence, kind gen.Kind) {
 	w.Sequences++
 	for i := range s.Runs {
 		r := &s.Runs[i]
-		b.Run.Operations += r.Result.Ops
-		b.Run.VerifiedBytes += r.Result.Verified
-		b.Run.Faults += r.Result.Faults
+		b.Run.Operations += r.Ops
+		b.Run.VerifiedBytes += r.Verified
+		b.Run.Faults += r.Faults
 		b.addRefusals(&b.Run.Refusals[i], s, r)
-		b.addFindings(s, r)
+		if err := b.addFindings(s, r); err != nil {
+			return err
+		}
 		b.addDrift(s, r)
 		w.Targets[i].add(s, r)
 	}
+	return nil
 }
 
-func (b *Builder) addRefusals(f *Refusals, s *campaign.Sequence, r *campaign.Run) {
-	f.OOMs += len(r.Result.OOMs)
-	for k := range r.Result.Judgements {
-		j := &r.Result.Judgements[k]
-		name := j.Verdict.String()
-		add(&f.Verdicts, name, 1)
-		for _, set := range j.Relaxed {
-			add(&f.Relaxations, set.String(), 1)
+func (b *Builder) addRefusals(f *Refusals, s *results.Sequence, r *results.Run) {
+	f.OOMs += r.OOMs
+	for _, of := range []struct {
+		to   *[]Count
+		from []results.Count
+	}{{&f.Verdicts, r.Verdicts}, {&f.Relaxations, r.Relaxations}, {&f.Levels, r.Levels}} {
+		for _, c := range of.from {
+			add(of.to, c.Name, c.Count)
 		}
-		for l := range f.Levels {
-			if j.Demands.Broken.Has(executor.Level(l)) {
-				f.Levels[l].Count++
-			}
-		}
-		if !slices.ContainsFunc(b.Run.Examples, func(e Example) bool { return e.Verdict == name && e.Known == j.Known }) {
-			e := Example{
-				Verdict: name, Allocator: r.Allocator, Trace: s.Trace.Name, Capacity: s.Capacity, Op: j.Op, Request: j.Request,
-				Free: j.Free(), Known: j.Known, Replay: Replay(s.Trace.Name, r.Allocator, s.Capacity, b.Run.ReplayFlags...),
-			}
-			if len(j.Relaxed) > 0 {
-				e.Relaxed = j.Relaxed[0].String()
-			}
-			b.Run.Examples = append(b.Run.Examples, e)
+	}
+	for _, j := range r.Refusals {
+		if !slices.ContainsFunc(b.Run.Examples, func(e Example) bool { return e.Verdict == j.Verdict && e.Known == j.Known }) {
+			b.Run.Examples = append(b.Run.Examples, Example{
+				Verdict: j.Verdict, Relaxed: j.Relaxed, Allocator: r.Allocator, Trace: s.Trace, Capacity: s.Capacity, Op: j.Op, Request: j.Request,
+				Free: j.Free, Known: j.Known, Replay: Replay(s.Trace, r.Allocator, s.Capacity, b.Run.ReplayFlags...),
+			})
 		}
 	}
 }
 
-func (b *Builder) addDrift(s *campaign.Sequence, r *campaign.Run) {
+func (b *Builder) addDrift(s *results.Sequence, r *results.Run) {
 	if r.Drift == nil {
 		return
 	}
@@ -289,14 +265,14 @@ func (b *Builder) addDrift(s *campaign.Sequence, r *campaign.Run) {
 		b.Run.Drift = append(b.Run.Drift, Drift{Allocator: r.Target})
 	}
 	switch d := &b.Run.Drift[i]; r.Drift.Kind {
-	case drift.Bounded:
+	case drift.Bounded.String():
 		d.Bounded++
-	case drift.Undecided:
+	case drift.Undecided.String():
 		d.Undecided++
-	case drift.Grows:
+	case drift.Grows.String():
 		d.Grows++
 		if r.Drift.PerRepeat > d.Fastest {
-			d.Fastest, d.Trace = r.Drift.PerRepeat, s.Trace.Name
+			d.Fastest, d.Trace = r.Drift.PerRepeat, s.Trace
 		}
 	}
 }
@@ -311,26 +287,30 @@ func add(list *[]Count, name string, n int) {
 	*list = append(*list, Count{name, n})
 }
 
-func (b *Builder) addFindings(s *campaign.Sequence, r *campaign.Run) {
-	for _, f := range r.Result.Findings {
-		i, smallest := b.found.Add(f, s.Trace, f.Target, s.Capacity)
+func (b *Builder) addFindings(s *results.Sequence, r *results.Run) error {
+	for _, f := range r.Findings {
+		made, err := s.Made()
+		if err != nil {
+			return err
+		}
+		i, smallest := b.found.Add(f, made, f.Target, s.Capacity)
 		if i == len(b.Run.Findings) {
-			b.Run.Findings = append(b.Run.Findings, Finding{First: s.Trace.Name})
+			b.Run.Findings = append(b.Run.Findings, Finding{First: s.Trace})
 		}
 		g := &b.Run.Findings[i]
 		g.Count++
 		if smallest {
-			g.Finding, g.Signature, g.Trace, g.Capacity = f, f.Signature(), s.Trace.Name, s.Capacity
-			g.Replay = Replay(s.Trace.Name, f.Target, s.Capacity, b.Run.ReplayFlags...)
-			g.Shrink = Shrink(&f, s.Trace.Name, f.Target, s.Capacity, b.Run.ReplayFlags...)
+			g.Finding, g.Signature, g.Trace, g.Capacity = f, f.Signature(), s.Trace, s.Capacity
+			g.Replay = Replay(s.Trace, f.Target, s.Capacity, b.Run.ReplayFlags...)
+			g.Shrink = Shrink(&f, s.Trace, f.Target, s.Capacity, b.Run.ReplayFlags...)
 		}
 	}
 	counted := map[string]bool{}
-	for _, f := range r.Result.Known {
+	for _, f := range r.Known {
 		i := slices.IndexFunc(b.Run.Known, func(k Known) bool { return k.ID == f.Known })
 		if i < 0 {
 			k := b.issues[f.Known]
-			k.ID, k.Replay = f.Known, Replay(s.Trace.Name, f.Target, s.Capacity, b.Run.ReplayFlags...)
+			k.ID, k.Replay = f.Known, Replay(s.Trace, f.Target, s.Capacity, b.Run.ReplayFlags...)
 			b.Run.Known = append(b.Run.Known, k)
 			i = len(b.Run.Known) - 1
 		}
@@ -340,36 +320,35 @@ func (b *Builder) addFindings(s *campaign.Sequence, r *campaign.Run) {
 			b.Run.Known[i].Sequences++
 		}
 	}
+	return nil
 }
 
+// Found are the findings with their traces, in the order of Run.Findings.
+func (b *Builder) Found() []campaign.Distinct { return b.found.All() }
+
 // add enters what a sequence came to on the allocator.
-func (t *WorkloadTarget) add(s *campaign.Sequence, r *campaign.Run) {
-	res := r.Result
-	life := stats.Lifetime{Served: res.Ops}
-	if len(res.OOMs) > 0 {
+func (t *WorkloadTarget) add(s *results.Sequence, r *results.Run) {
+	life := stats.Lifetime{Served: r.Ops}
+	if r.FirstOOM != nil {
 		t.refused++
-		life = stats.Lifetime{Served: res.OOMs[0], OOM: true}
+		life = stats.Lifetime{Served: *r.FirstOOM, OOM: true}
 	}
 	t.lifetimes = append(t.lifetimes, life)
-	if r.Spectrum == nil || r.Profile == nil {
+	if r.Measures == nil {
 		return
 	}
-	put := func(m int, v float64) { t.samples[m] = append(t.samples[m], v) }
-	put(Kappa, r.Spectrum.Kappa())
-	put(Lost, float64(r.Spectrum.Lost()))
-	put(IdleCacheAtPeak, r.Profile.Peak.IdleCache())
-	put(PinnedAtPeak, float64(r.Profile.Peak.Pinned))
-	put(MeanIdleCache, r.Profile.MeanIdleCache)
-	if allocated := res.Stats.AllocatedBytes.All.Allocated; allocated > 0 {
-		put(BoughtPerAllocated, float64(res.Stats.ReservedBytes.All.Allocated)/float64(allocated))
+	for i, l := range r.Measures.Lives {
+		t.scarce[i] = append(t.scarce[i], stats.Lifetime{Served: l.Served, OOM: l.OOM})
 	}
-	if res.Ops > 0 {
-		put(DeviceCalls, 1000*float64(memoryCalls(res))/float64(res.Ops))
+	for m := range Measures {
+		if v, ok := Measures[m].Of(s, r); ok {
+			t.samples[m] = append(t.samples[m], v)
+		}
 	}
 }
 
 // Finish computes the distributions. It may be called once.
-func (b *Builder) Finish(interrupted bool, workers int, now time.Time) (*Run, error) {
+func (b *Builder) Finish(interrupted bool) (*Run, error) {
 	r := &b.Run
 	r.Interrupted = interrupted
 	for _, w := range gen.All() {
@@ -378,7 +357,7 @@ func (b *Builder) Finish(interrupted bool, workers int, now time.Time) (*Run, er
 			continue
 		}
 		for i := range done.Targets {
-			if err := done.Targets[i].finish(w); err != nil {
+			if err := done.Targets[i].finish(w, r.Params); err != nil {
 				return nil, err
 			}
 		}
@@ -387,12 +366,10 @@ func (b *Builder) Finish(interrupted bool, workers int, now time.Time) (*Run, er
 	for i := range r.Refusals {
 		slices.SortStableFunc(r.Refusals[i].Relaxations, func(a, b Count) int { return b.Count - a.Count })
 	}
-	seconds := now.Sub(b.start).Seconds()
-	r.Timing = Timing{Seconds: seconds, OperationsPerSecond: float64(r.Operations) / seconds, Workers: workers}
 	return r, nil
 }
 
-func (t *WorkloadTarget) finish(w gen.Workload) error {
+func (t *WorkloadTarget) finish(w gen.Workload, params string) error {
 	var err error
 	if t.Refused, err = stats.Wilson(t.refused, len(t.lifetimes), stats.DefaultLevel); err != nil {
 		return err
@@ -406,11 +383,21 @@ func (t *WorkloadTarget) finish(w gen.Workload) error {
 		return err
 	}
 	t.ServedToOOM = &curve
+	for i, lives := range t.scarce {
+		if len(lives) == 0 {
+			continue
+		}
+		curve, err := stats.Survival(lives, nil, stats.DefaultLevel)
+		if err != nil {
+			return err
+		}
+		t.Scarce = append(t.Scarce, Scarce{PerMille: measure.Scarce[i], Curve: curve})
+	}
 	for m, values := range t.samples {
 		if len(values) == 0 {
 			continue
 		}
-		sample, err := stats.NewSample(Measures[m].Measure, population(w, t.Allocator), values)
+		sample, err := stats.NewSample(Measures[m].Measure, population(w, params, t.Allocator), values)
 		if err != nil {
 			return err
 		}

@@ -52,9 +52,12 @@ func (p *printer) table(rows [][]string) {
 }
 
 func (r *Run) headline() string {
-	return fmt.Sprintf("%s sequences, %s operations executed and checked on %s, seed %d, %.1f s (%s operations a second)",
-		thousands(r.Sequences), thousands(r.Operations), strings.Join(r.Allocators, ", "), r.Seed, r.Timing.Seconds,
-		thousands(int(r.Timing.OperationsPerSecond)))
+	line := fmt.Sprintf("%s sequences, %s operations executed and checked on %s, seed %d",
+		thousands(r.Sequences), thousands(r.Operations), strings.Join(r.Allocators, ", "), r.Seed)
+	if t := r.Timing; t != nil {
+		line += fmt.Sprintf(", %.1f s (%s operations a second)", t.Seconds, thousands(int(t.OperationsPerSecond)))
+	}
+	return line
 }
 
 func (p *printer) findings(r *Run) {

@@ -59,6 +59,10 @@ type Config struct {
 	RelateEvery int
 	// Measures says whether capacities and profiles are taken, on distribution workloads.
 	Measures bool
+	// Decisions says whether digests of all decisions are taken.
+	Decisions bool
+	// Done says which sequences were run before and are not run again; nil means none.
+	Done func(index int) bool
 	// Simulated says that nothing is left to chance: a finding must come back each time it is run again (Deflake).
 	Simulated bool
 
@@ -85,6 +89,10 @@ type Run struct {
 	// Spectrum and Profile are there if measures were taken.
 	Spectrum *measure.Spectrum
 	Profile  *measure.Profile
+	// Lives are there with Spectrum and Profile.
+	Lives []measure.Life
+	// Decisions are there if they were asked (Digests).
+	Decisions []string
 	// Drift is there if relations were asked.
 	Drift *drift.Drift
 }
@@ -102,10 +110,16 @@ func Execute(ctx context.Context, c Config, sink func(*Sequence) error) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	q := &order{ready: map[int]*Sequence{}, sink: sink, next: c.Shard, step: c.Shards}
+	following := func(i int) int {
+		for c.Done != nil && c.Done(i) {
+			i += c.Shards
+		}
+		return i
+	}
+	q := &order{ready: map[int]*Sequence{}, sink: sink, next: following(c.Shard), following: func(i int) int { return following(i + c.Shards) }}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	index := c.Shard
+	index := q.next
 	for range c.Workers {
 		wg.Add(1)
 		go func() {
@@ -113,7 +127,7 @@ func Execute(ctx context.Context, c Config, sink func(*Sequence) error) error {
 			for {
 				mu.Lock()
 				i := index
-				index += c.Shards
+				index = q.following(i)
 				mu.Unlock()
 				if c.Sequences > 0 && i >= c.Sequences || ctx.Err() != nil {
 					return
@@ -135,11 +149,12 @@ func Execute(ctx context.Context, c Config, sink func(*Sequence) error) error {
 
 // order hands sequences over by index, whatever the order in which they were finished.
 type order struct {
-	mu         sync.Mutex
-	ready      map[int]*Sequence
-	next, step int
-	sink       func(*Sequence) error
-	err        error // of the sink, after which it gets no more
+	mu        sync.Mutex
+	ready     map[int]*Sequence
+	next      int
+	following func(int) int // the index that is run after one
+	sink      func(*Sequence) error
+	err       error // of the sink, after which it gets no more
 }
 
 func (o *order) put(s *Sequence) error {
@@ -152,7 +167,7 @@ func (o *order) put(s *Sequence) error {
 			return nil
 		}
 		delete(o.ready, o.next)
-		o.next += o.step
+		o.next = o.following(o.next)
 		o.err = o.sink(s)
 	}
 	return o.err
@@ -207,8 +222,15 @@ func (c *Config) run(ctx context.Context, p *executor.Program, target Target, ca
 		return run, fmt.Errorf("%s on %s: %w", p.Trace.Name, target.Name, err)
 	}
 	run.Allocator = t.Name
-	if run.Result, err = c.execute(p, t, capacity); err != nil {
+	var digests *digests
+	if c.Decisions {
+		digests = newDigests(p.Len())
+	}
+	if run.Result, err = c.execute(p, t, capacity, digests); err != nil {
 		return run, err
+	}
+	if digests != nil {
+		run.Decisions = digests.text()
 	}
 	if err := c.deflake(p, t, capacity, run.Result); err != nil {
 		return run, err
@@ -222,12 +244,15 @@ func (c *Config) run(ctx context.Context, p *executor.Program, target Target, ca
 		return run, err
 	}
 	run.Profile = &profile
-	run.Spectrum, err = measure.Capacities(ctx, p, t, measured)
+	if run.Spectrum, err = measure.Capacities(ctx, p, t, measured); err != nil {
+		return run, err
+	}
+	run.Lives, err = measure.LivesOf(p, t, measured, run.Spectrum)
 	return run, err
 }
 
 // execute runs a program once, under all checks.
-func (c *Config) execute(p *executor.Program, t executor.Target, capacity uint64) (*executor.Result, error) {
+func (c *Config) execute(p *executor.Program, t executor.Target, capacity uint64, digests *digests) (*executor.Result, error) {
 	dev, err := c.NewDevice(capacity)
 	if err != nil {
 		return nil, err
@@ -236,6 +261,9 @@ func (c *Config) execute(p *executor.Program, t executor.Target, capacity uint64
 		defer closer.Close()
 	}
 	opts := executor.Options{Device: dev, Properties: c.Properties, Verify: c.Verify, Faults: c.Faults}
+	if digests != nil {
+		opts.OnRow = digests.add
+	}
 	if c.NewJudge != nil {
 		opts.Judge = c.NewJudge()
 	}

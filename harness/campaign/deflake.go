@@ -40,7 +40,7 @@ func (c *Config) deflake(p *executor.Program, t executor.Target, capacity uint64
 	if _, seen := c.confirmed.LoadOrStore(f.Signature(), true); seen {
 		return nil
 	}
-	return Deflake(f, p.Trace, func() (*executor.Result, error) { return c.execute(p, t, capacity) })
+	return Deflake(f, p.Trace, func() (*executor.Result, error) { return c.execute(p, t, capacity, nil) })
 }
 
 func flaky(f *executor.Finding, t *trace.Trace, repeat int, instead string) error {

@@ -73,6 +73,17 @@ type Result struct {
 	Verified uint64
 }
 
+// MemoryCalls counts the device calls that buy, map or return memory, refused ones included.
+func (r *Result) MemoryCalls() uint64 {
+	var n uint64
+	for k, calls := range r.DeviceCalls {
+		if device.CallKind(k) != device.CallWait {
+			n += calls
+		}
+	}
+	return n
+}
+
 // slot is what the program knows of an id.
 type slot struct {
 	block     allocators.Block

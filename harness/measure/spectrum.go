@@ -47,6 +47,16 @@ func (s *Spectrum) Gaps() []Interval {
 	return gaps
 }
 
+// PassesAt says whether the trace passes at a capacity.
+func (s *Spectrum) PassesAt(capacity uint64) bool {
+	for _, p := range s.Passes {
+		if p.From <= capacity && capacity < p.To {
+			return true
+		}
+	}
+	return false
+}
+
 // Kappa is C_safe / L*; 1 for a trace that allocates nothing.
 func (s *Spectrum) Kappa() float64 {
 	if s.PeakLive == 0 {

@@ -87,32 +87,9 @@ func measureWithin(ctx context.Context, p *executor.Program, t executor.Target, 
 	c.Kappa = float64(c.Safe.Bytes) / float64(max(c.PeakLive, 1))
 	c.Lost = c.Safe.Bytes - min(c.Safe.Bytes, c.PeakLive)
 	c.IdleCache, c.Pinned = profile.Peak.IdleCache(), profile.Peak.Pinned
-	c.Life, err = life(p, t, newDevice, tight(c.PeakLive))
+	life, err := measure.LifeAt(p, t, newDevice, 1050)
+	c.Life = stats.Lifetime{Served: life.Served, OOM: life.OOM}
 	return c, err
-}
-
-// tight is 1.05 L*, in whole granules of the device.
-func tight(live uint64) uint64 { return max((live+live/20)>>21<<21, 2<<20) }
-
-// life runs up to the first refusal at a capacity.
-func life(p *executor.Program, t executor.Target, newDevice measure.NewDevice, capacity uint64) (stats.Lifetime, error) {
-	dev, err := newDevice(capacity)
-	if err != nil {
-		return stats.Lifetime{}, err
-	}
-	r, err := executor.Start(p, t, executor.Options{Device: dev})
-	if err != nil {
-		return stats.Lifetime{}, err
-	}
-	for r.More() {
-		if err := r.Step(); err != nil {
-			return stats.Lifetime{}, err
-		}
-		if len(r.Result().OOMs) > 0 {
-			return stats.Lifetime{Served: r.Position() - 1, OOM: true}, nil
-		}
-	}
-	return stats.Lifetime{Served: r.Position()}, nil
 }
 
 // Config is what to measure.

@@ -19,6 +19,7 @@ import (
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
 	"github.com/shatter-gpu/shatter/harness/ondevice"
+	"github.com/shatter-gpu/shatter/harness/results"
 	"github.com/shatter-gpu/shatter/harness/trace"
 	"github.com/shatter-gpu/shatter/properties"
 	"github.com/shatter-gpu/shatter/reports/gpu"
@@ -280,10 +281,10 @@ func (g *gpuRun) write(c *cobra.Command) error {
 	if err := g.report.WriteText(&text); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(g.out, "report.json"), append(doc, '\n')); err != nil {
+	if err := results.WriteFile(filepath.Join(g.out, "report.json"), append(doc, '\n')); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(g.out, "summary.md"), []byte(text.String())); err != nil {
+	if err := results.WriteFile(filepath.Join(g.out, "summary.md"), []byte(text.String())); err != nil {
 		return err
 	}
 	w := bufio.NewWriter(c.OutOrStdout())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/results"
 	"github.com/shatter-gpu/shatter/reports"
 )
 
@@ -47,7 +48,7 @@ func (f *replayFlags) writeMap(p *executor.Program, targets []executor.Target, c
 	if err := reports.WriteMemoryMaps(&svg, filepath.Base(p.Trace.Name), when, maps); err != nil {
 		return err
 	}
-	if err := writeFile(f.svg, svg.Bytes()); err != nil {
+	if err := results.WriteFile(f.svg, svg.Bytes()); err != nil {
 		return hinted{fmt.Errorf("cannot write %s: %w", f.svg, err), "name a file in a folder that can be written"}
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/shatter-gpu/shatter/harness/campaign"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
+	"github.com/shatter-gpu/shatter/harness/results"
 	"github.com/shatter-gpu/shatter/harness/trace"
 	"github.com/shatter-gpu/shatter/properties"
 	"github.com/shatter-gpu/shatter/reports"
@@ -39,9 +40,10 @@ type runFlags struct {
 	workers   int
 	shard     string
 	out       string
+	resume    string
 	json      bool
 
-	found campaign.Findings
+	journal *results.Journal // of --resume
 }
 
 func runCommand() *cobra.Command {
@@ -55,10 +57,16 @@ classic and expandable with the settings that were drawn for it. The same seed g
 of workers.`,
 		Example: `  shatter run
   shatter run --time 10m --workload streams --alloc expandable --out results
-  shatter run --seed 7 --seqs 1000 --json`,
+  shatter run --seed 7 --seqs 1000 --json
+  shatter run --resume results`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
+	f.registerRun(c)
+	return c
+}
+
+func (f *runFlags) registerRun(c *cobra.Command) {
 	f.register(c)
 	fl := c.Flags()
 	fl.StringArrayVar(&f.workloads, "workload", nil, "workload (see shatter list workloads); repeatable (default: those up to swarm in that list)")
@@ -68,15 +76,18 @@ of workers.`,
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the campaign")
 	fl.IntVar(&f.workers, "workers", 0, "sequences run at once (default: one a core)")
 	fl.StringVar(&f.shard, "shard", "", "i/n: run only the sequences whose index leaves i when divided by n")
-	fl.StringVar(&f.out, "out", "", "folder for report.json, report.txt and the traces of findings")
+	fl.StringVar(&f.out, "out", "", "folder for the results (layout "+results.Schema+", see go doc ./harness/results)")
+	fl.StringVar(&f.resume, "resume", "", "go on with the run in this folder; with --seqs or --time to another end")
 	fl.BoolVar(&f.json, "json", false, "print the report as JSON (schema "+reports.RunSchema+")")
-	return c
 }
 
 // resolve checks all flags and makes the campaign.
 func (f *runFlags) resolve(c *cobra.Command) (campaign.Config, error) {
+	if err := f.reopen(c); err != nil {
+		return campaign.Config{}, err
+	}
 	cfg := campaign.Config{
-		Seed: f.seed, Workers: f.workers, Measures: true, Sequences: f.seqs,
+		Seed: f.seed, Decisions: true, Workers: f.workers, Measures: true, Sequences: f.seqs,
 		Properties: properties.All(), NewJudge: properties.NewJudge,
 	}
 	if err := f.targetFlags.resolve(c); err != nil {
@@ -115,6 +126,9 @@ func (f *runFlags) resolve(c *cobra.Command) (campaign.Config, error) {
 			return cfg, fmt.Errorf("--shard %s: must be i/n with 0 <= i < n", f.shard)
 		}
 	}
+	if f.journal != nil {
+		cfg.Done = f.journal.Has
+	}
 	cfg.Workloads = gen.Workloads
 	if len(f.workloads) > 0 {
 		cfg.Workloads = nil
@@ -151,12 +165,58 @@ func (f *runFlags) resolve(c *cobra.Command) (campaign.Config, error) {
 			})
 		}
 	}
-	if f.out != "" {
-		if err := checkWritable(f.out); err != nil {
-			return cfg, err
+	return cfg, f.checkFolder()
+}
+
+// reopen reads the run of --resume, and its flags.
+func (f *runFlags) reopen(c *cobra.Command) error {
+	if f.resume == "" {
+		return nil
+	}
+	if f.out != "" || f.shard != "" {
+		return fmt.Errorf("--resume goes on in its own folder and shard: give neither --out nor --shard")
+	}
+	j, err := readRun(f.resume)
+	if err != nil {
+		return err
+	}
+	if err := sameProgram(f.resume, &j.Header); err != nil {
+		return err
+	}
+	if err := restore(c, f.resume, &j.Header); err != nil {
+		return err
+	}
+	if f.seqs == 0 && !c.Flags().Changed("seqs") {
+		if f.seqs = j.Header.Sequences; f.seqs == 0 && f.time == 0 {
+			return fmt.Errorf("the run in %s had no end but its deadline: give --time or --seqs", f.resume)
 		}
 	}
-	return cfg, nil
+	if n := len(j.Sequences); f.seqs > 0 && n > 0 && j.Sequences[n-1].Index >= f.seqs {
+		return fmt.Errorf("--seqs %d: the run in %s has sequence %d already", f.seqs, f.resume, j.Sequences[n-1].Index)
+	}
+	if j.Shards > 1 {
+		f.shard = fmt.Sprintf("%d/%d", j.Shard, j.Shards)
+	}
+	f.journal, f.out = j, f.resume
+	return nil
+}
+
+// checkFolder looks, before anything runs, whether the results can be written. A run that is there already is never overwritten.
+func (f *runFlags) checkFolder() error {
+	if f.out == "" {
+		return nil
+	}
+	if err := checkWritable(f.out); err != nil {
+		return err
+	}
+	if f.journal != nil {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(f.out, results.JournalFile)); err == nil {
+		return hinted{fmt.Errorf("--out %s: the folder holds a run", f.out),
+			"name another folder, or go on with it: shatter run --resume " + f.out}
+	}
+	return nil
 }
 
 // fromHeader makes the target that a trace's header asks for, on classic or expandable.
@@ -194,38 +254,74 @@ func (f *runFlags) run(c *cobra.Command) error {
 		ctx, cancel = context.WithDeadline(ctx, start.Add(f.time))
 		defer cancel()
 	}
-	b := reports.NewBuilder(f.header(cfg), knownIssues(), start)
+	header := f.journalHeader(c, cfg)
+	if f.journal != nil {
+		was := f.journal.Header
+		was.Sequences = header.Sequences // it may go on to another end
+		if err := was.Same(&header); err != nil {
+			return fmt.Errorf("%s: what was run and what is asked for: %w", f.resume, err)
+		}
+	}
+	j, w, err := f.openJournal(header)
+	if err != nil {
+		return faultError{err}
+	}
 	kinds := map[string]gen.Kind{}
 	for _, w := range cfg.Workloads {
 		kinds[w.Name] = w.Kind
 	}
-	var falls medians
+	before, executed := len(j.Sequences), 0
 	bar := newProgress(c.ErrOrStderr(), "sequences")
 	total := cfg.Sequences
 	if cfg.Shards > 1 {
 		total = (cfg.Sequences - cfg.Shard + cfg.Shards - 1) / cfg.Shards
 	}
+	var kept campaign.Findings
 	err = campaign.Execute(ctx, cfg, func(s *campaign.Sequence) error {
-		b.Add(s, kinds[s.Workload])
-		falls.add(s)
-		bar.set(b.Run.Sequences, total)
-		return f.keep(s)
+		done := results.Of(s, kinds[s.Workload], cfg.Params)
+		j.Sequences = append(j.Sequences, done)
+		for _, r := range s.Runs {
+			executed += r.Result.Ops
+		}
+		bar.set(len(j.Sequences), total)
+		if w == nil {
+			done.Forget()
+			return nil
+		}
+		if err := keep(&kept, f.out, s); err != nil {
+			return faultError{err}
+		}
+		if err := w.Append(done); err != nil {
+			return faultError{err}
+		}
+		done.Forget()
+		return nil
 	})
 	bar.done()
+	if w != nil {
+		if err := w.Close(); err != nil {
+			return faultError{err}
+		}
+	}
 	interrupted := c.Context().Err() != nil
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	j.Sort()
+	r, found, err := f.report(ctx, cfg, j, interrupted)
+	if err != nil {
 		return err
 	}
 	workers := cfg.Workers
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	if b.Run.Waterfalls, err = falls.waterfalls(ctx, cfg.MeasureDevice); err != nil {
-		return err
-	}
-	r, err := b.Finish(interrupted, workers, time.Now())
-	if err != nil {
-		return faultError{err}
+	seconds := time.Since(start).Seconds()
+	r.Timing = &reports.Timing{Seconds: seconds, OperationsPerSecond: float64(executed) / seconds, Workers: workers, Resumed: before}
+	if f.out != "" {
+		if err := writeFolder(f.out, j, r, found); err != nil {
+			return faultError{err}
+		}
 	}
 	if err := f.write(c, r); err != nil {
 		return faultError{err}
@@ -239,8 +335,45 @@ func (f *runFlags) run(c *cobra.Command) error {
 	return nil
 }
 
+// openJournal is the run so far, and what to append to if it is kept.
+func (f *runFlags) openJournal(h results.Header) (*results.Journal, *results.Writer, error) {
+	switch j := f.journal; {
+	case j == nil && f.out == "":
+		return &results.Journal{Header: h}, nil, nil
+	case j == nil:
+		w, err := results.Create(f.out, h)
+		return &results.Journal{Header: h}, w, err
+	case j.Header.Sequences != h.Sequences: // another end
+		j.Header, j.Torn = h, false
+		if err := results.Rewrite(f.out, j); err != nil {
+			return nil, nil, err
+		}
+	}
+	w, err := results.Continue(f.out, f.journal)
+	return f.journal, w, err
+}
+
+// report makes the document of a run.
+func (f *runFlags) report(ctx context.Context, cfg campaign.Config, j *results.Journal, interrupted bool) (*reports.Run, []campaign.Distinct, error) {
+	b := reports.NewBuilder(f.header(cfg), knownIssues())
+	for _, s := range j.Sequences {
+		if err := b.Add(s); err != nil {
+			return nil, nil, err
+		}
+	}
+	var err error
+	if b.Run.Waterfalls, err = waterfalls(ctx, j.Sequences, cfg.MeasureDevice); err != nil {
+		return nil, nil, err
+	}
+	r, err := b.Finish(interrupted)
+	if err != nil {
+		return nil, nil, faultError{err}
+	}
+	return r, b.Found(), nil
+}
+
 func (f *runFlags) header(cfg campaign.Config) reports.Run {
-	r := reports.Run{Shatter: version, Seed: f.seed, Device: f.dev.Name, Shard: f.shard, ReplayFlags: f.replayFlags()}
+	r := reports.Run{Shatter: version, Seed: f.seed, Device: f.dev.Name, Params: strings.TrimSpace(cfg.Params.String()), Shard: f.shard, ReplayFlags: f.replayFlags()}
 	for _, t := range cfg.Targets {
 		r.Allocators = append(r.Allocators, t.Name)
 	}
@@ -260,78 +393,38 @@ func (f *runFlags) header(cfg campaign.Config) reports.Run {
 	return r
 }
 
-// keep writes the trace of a finding, the smallest one of each signature.
-func (f *runFlags) keep(s *campaign.Sequence) error {
-	if f.out == "" {
-		return nil
-	}
+// keep writes the trace of a finding at once, the smallest one of each signature.
+func keep(found *campaign.Findings, dir string, s *campaign.Sequence) error {
 	for _, r := range s.Runs {
-		for i := range r.Result.Findings {
-			v := &r.Result.Findings[i]
-			if _, smallest := f.found.Add(*v, s.Trace, r.Allocator, s.Capacity); !smallest {
+		for _, v := range r.Result.Findings {
+			place, smallest := found.Add(v, s.Trace, r.Allocator, s.Capacity)
+			if !smallest {
 				continue
 			}
-			t := &trace.Trace{Header: append(s.Trace.Header[:len(s.Trace.Header):len(s.Trace.Header)],
-				trace.Field{Key: "finding", Value: v.String()}, trace.Field{Key: "allocator", Value: r.Allocator}), Ops: s.Trace.Ops}
-			if err := trace.WriteFile(filepath.Join(f.out, v.Signature()+".trace"), t); err != nil {
-				return faultError{err}
+			if err := os.MkdirAll(filepath.Join(dir, results.FindingsDir), 0o755); err != nil {
+				return err
+			}
+			if err := writeFinding(dir, &found.All()[place]); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// write prints the report, and writes it to the folder if one is given.
+// write prints the report.
 func (f *runFlags) write(c *cobra.Command, r *reports.Run) error {
-	doc, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	doc = append(doc, '\n')
-	var text strings.Builder
-	if err := r.WriteText(&text); err != nil {
-		return err
-	}
-	if f.out != "" {
-		if err := writeFile(filepath.Join(f.out, "report.json"), doc); err != nil {
-			return err
-		}
-		if err := writeFile(filepath.Join(f.out, "report.txt"), []byte(text.String())); err != nil {
-			return err
-		}
-	}
 	w := bufio.NewWriter(c.OutOrStdout())
 	if f.json {
-		_, err = w.Write(doc)
-	} else {
-		_, err = w.WriteString(text.String())
-	}
-	if err != nil {
+		doc, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(append(doc, '\n')); err != nil {
+			return err
+		}
+	} else if err := r.WriteText(w); err != nil {
 		return err
 	}
 	return w.Flush()
-}
-
-// writeFile writes to a temporary name, syncs and renames, so that a file is there whole or not at all.
-func writeFile(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if _, err = f.Write(data); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

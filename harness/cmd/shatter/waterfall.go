@@ -5,73 +5,69 @@ import (
 	"slices"
 
 	"github.com/shatter-gpu/shatter/allocators/catalog"
-	"github.com/shatter-gpu/shatter/harness/campaign"
 	"github.com/shatter-gpu/shatter/harness/measure"
-	"github.com/shatter-gpu/shatter/harness/trace"
+	"github.com/shatter-gpu/shatter/harness/results"
 	"github.com/shatter-gpu/shatter/reports"
 )
 
 // waterfallRuns is how many runs each C_safe of a waterfall may take beyond its halving (measure.Safe).
 const waterfallRuns = 64
 
-// medians remembers the kappa of each trace, so that the trace with the median one can be taken apart.
-type medians struct {
-	order []medianKey
-	seen  map[medianKey][]medianTrace
+type waterfallKey struct{ workload, target string }
+
+// medianRun is a sequence on an allocator.
+type medianRun struct {
+	s *results.Sequence
+	r *results.Run
 }
 
-type medianKey struct{ workload, target string }
-
-type medianTrace struct {
-	kappa     float64
-	trace     *trace.Trace
-	allocator string
-}
-
-func (m *medians) add(s *campaign.Sequence) {
-	for _, r := range s.Runs {
-		if r.Spectrum == nil {
-			continue
+// waterfalls takes apart the trace with the median kappa of each workload on each caching allocator; the lower middle one of an
+// even number, as for quantiles. When the context ends, what is missing is left out.
+func waterfalls(ctx context.Context, sequences []*results.Sequence, newDevice measure.NewDevice) ([]reports.Waterfall, error) {
+	var order []waterfallKey
+	seen := map[waterfallKey][]medianRun{}
+	for _, s := range sequences {
+		for i := range s.Runs {
+			r := &s.Runs[i]
+			if r.Measures == nil {
+				continue
+			}
+			k := waterfallKey{s.Workload, r.Target}
+			if seen[k] == nil {
+				order = append(order, k)
+			}
+			seen[k] = append(seen[k], medianRun{s, r})
 		}
-		if m.seen == nil {
-			m.seen = map[medianKey][]medianTrace{}
-		}
-		k := medianKey{s.Workload, r.Target}
-		if m.seen[k] == nil {
-			m.order = append(m.order, k)
-		}
-		m.seen[k] = append(m.seen[k], medianTrace{r.Spectrum.Kappa(), s.Trace, r.Allocator})
 	}
-}
-
-// waterfalls takes apart the median trace of each workload on each caching allocator; the lower middle one of an even number, as
-// for quantiles. When the context ends, what is missing is left out.
-func (m *medians) waterfalls(ctx context.Context, newDevice measure.NewDevice) ([]reports.Waterfall, error) {
 	out := []reports.Waterfall{}
-	for _, k := range m.order {
-		list := m.seen[k]
-		slices.SortStableFunc(list, func(a, b medianTrace) int {
-			switch {
-			case a.kappa < b.kappa:
+	for _, k := range order {
+		list := seen[k]
+		slices.SortStableFunc(list, func(a, b medianRun) int {
+			switch x, y := a.r.Measures.Kappa, b.r.Measures.Kappa; {
+			case x < y:
 				return -1
-			case a.kappa > b.kappa:
+			case x > y:
 				return 1
 			}
 			return 0
 		})
-		t := list[(len(list)-1)/2]
-		s, err := catalog.Parse(t.allocator)
-		if err != nil || s.Settings == nil {
+		m := list[(len(list)-1)/2]
+		spec, err := catalog.Parse(m.r.Allocator)
+		if err != nil || spec.Settings == nil {
 			continue
 		}
-		w, err := measure.WaterfallOf(ctx, t.trace, *s.Settings, newDevice, waterfallRuns)
+		t, err := m.s.Made()
+		if err != nil {
+			return out, err
+		}
+		w, err := measure.WaterfallOf(ctx, t, *spec.Settings, newDevice, waterfallRuns)
 		if ctx.Err() != nil {
 			return out, nil
 		}
 		if err != nil {
 			return out, err
 		}
-		out = append(out, reports.Waterfall{Workload: k.workload, Allocator: t.allocator, Trace: t.trace.Name, Waterfall: w})
+		out = append(out, reports.Waterfall{Workload: k.workload, Allocator: m.r.Allocator, Trace: t.Name, Waterfall: w})
 	}
 	return out, nil
 }
