@@ -53,7 +53,7 @@ func TestCommittedStatistics(t *testing.T) {
 	require.Equal(t, []int{13, 17, 13 * 122}, []int{rep.Files, rep.Messages, rep.Values})
 }
 
-// TestJudge: a judge's verdict takes the place of the coarse one, is asked once a run, and cannot end the run.
+// TestJudge: a judge's verdict takes the place of the coarse one, is asked at each refusal, and cannot end the run.
 func TestJudge(t *testing.T) {
 	path := []string{"testdata/cases/31-map-fails-in-the-middle.trace"} // two refusals under either setting, both genuine
 	for _, c := range []struct {
@@ -71,7 +71,7 @@ func TestJudge(t *testing.T) {
 			return executor.Judgement{Verdict: c.verdict}
 		})
 		require.NoError(t, err)
-		require.Equal(t, 2, asked)
+		require.Equal(t, 4, asked)
 		if c.got == "" {
 			require.Empty(t, rep.Failures, c.verdict.String())
 			continue

@@ -67,6 +67,8 @@ func TestEachFigureIsCompared(t *testing.T) {
 		{`"largest_cached":0`, `"largest_cached":1`, "at_first_oom.largest_cached", "1", "0"},
 		{`genuine-oom`, `false-oom`, "verdict", "false-oom", "genuine-oom"},
 		{`genuine-oom`, `no-oom`, "verdict", "no-oom", "genuine-oom"},
+		{`"verdict"`, `"coarse":"no-oom","verdict"`, "coarse", "no-oom", "genuine-oom"},
+		{`"verdict"`, `"most":{"peak.reserved":62914560,"driver.mallocfail":1},"verdict"`, "driver.mallocfail", "at most 1", "2"},
 	} {
 		require.Equal(t, 1, strings.Count(right, c.old), c.old)
 		path := write(t, "a.trace", fmt.Sprintf(oneRefusal, strings.Replace(right, c.old, c.new, 1)))
@@ -128,9 +130,12 @@ func TestWrongExpectations(t *testing.T) {
 			`unknown figure "cudaMalloc" in "driver" (known: malloc, mallocfail, free, reserve, unreserve, map, unmap, createfail)`},
 		{`{"conf":"","at_first_oom":{"when":1}}`, `unknown figure "when" in "at_first_oom" (known: op, asked, rounded, live, ` +
 			`total_free, requested_free, device_free, cached, largest_cached)`},
-		{`{"conf":"","verdict":"oom"}`, `unknown verdict "oom" (known: no-oom, genuine-oom, rounding-oom, false-oom)`},
+		{`{"conf":"","verdict":"oom"}`, `unknown verdict "oom" (known: no-oom, genuine-oom, rounding-oom, false-oom, or a judge's)`},
 		{`{"oom_ops":[1]}`, `"conf" is missing (write "" for the defaults)`},
 		{`{"conf":""}`, `it claims nothing`},
+		{`{"conf":"","coarse":"policy"}`, `unknown coarse verdict "policy"`},
+		{`{"conf":"","most":{"peak.active":1}}`, `unknown figure "peak.active" in "most" (write PART.FIGURE, as peak.reserved)`},
+		{`{"conf":"","verdict":"genuine"}`, `its verdict, relaxed or known needs a judge, and there is none`},
 		{`{"conf":"","oom_ops":[1]} {}`, `something stands behind the JSON object`},
 		{`{"conf":"","peak":{"reserved":-1}}`, `json: cannot unmarshal number -1`},
 		{`{"conf":"bad:1","oom_ops":[1]}`, `settings "bad:1": unknown setting "bad"`},
