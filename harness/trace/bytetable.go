@@ -34,7 +34,7 @@ const (
 
 // Aliases, by range. s is the offset in the range.
 const (
-	aliasRecord     = firstAlias          // 16: slot, stream; records small slots on streams 0..3
+	aliasRecord     = firstAlias          // 16: slot, stream; records small slots on streams 0..3; seven of them have another meaning, see below
 	aliasSync       = aliasRecord + 16    // 12: the device, or stream 0..3, by s
 	aliasEmptyCache = aliasSync + 12      // 3
 	aliasCapacity   = aliasEmptyCache + 3 // 6: pages; capacities from 32 MiB to 1.3 GiB, by s
@@ -47,14 +47,26 @@ const (
 // The state to start from took over two aliases that meant sync, where a sync means nothing: before the first other operation.
 // Behind it they are the aliases that they were.
 const (
-	leadSegment = aliasSync + 10 // id (9), bytes/512 (9), stream (5), flags, base (9), offset/512 (9)
+	leadSegment = aliasSync + 10 // id (9), bytes/512 (9), stream (5), flags, base (9), offset/512 (9), private pool (5)
 	leadBlock   = aliasSync + 11 // id (9), base (9), bytes/512 (9), bytes not asked for (9), offset/512 (9)
+)
+
+// Queued work and private pools took over seven aliases that meant record.
+const (
+	leadUse         = aliasRecord + 9 + iota // id, stream
+	leadUseFar                               // id (9), stream (5)
+	leadPoolBegin                            // pool - 1, flags, stream
+	leadPoolEnd                              // pool - 1
+	leadPoolRelease                          // pool - 1
+	leadPoolFar                              // begin, end or release: 0 to 2; pool - 1 (5), and of a begin flags, stream (5)
+	leadEmptyPool                            // pool - 1 (5)
 )
 
 // How many 7-bit operands the long forms take.
 const (
 	idOperands     = 9 // 63 bits
 	streamOperands = 5 // 35 bits
+	poolOperands   = 5 // 35 bits
 	sizeOperands   = 9 // 63 bits
 	mibOperands    = 6 // 42 bits
 	pageOperands   = 6 // 42 bits

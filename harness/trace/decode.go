@@ -102,11 +102,12 @@ type decoder struct {
 	ops    []Op
 	live   liveSet
 	starts starts
+	pools  PoolSet
 
 	capacity, conf, fraction *string // the header; the first one given wins
 }
 
-// add appends an operation unless it is an alloc of a live id, or a free or record of one that is not.
+// add appends an operation unless it is an alloc of a live id, or a free, record or use of one that is not.
 func (d *decoder) add(op Op) {
 	if d.live.step(op) {
 		d.starts.over = true
@@ -190,10 +191,16 @@ func (d *decoder) head(lead byte, o *operands) {
 	}
 }
 
-// alias takes the leads that Encode never writes. Arbitrary bytes have about one operand a lead, so these make something
+// alias takes the leads that Encode never writes, and those that were taken over. Arbitrary bytes have about one operand a lead, so these make something
 // of the lead alone: a few slots that are soon used again, on a few streams.
 func (d *decoder) alias(lead byte, o *operands) {
 	switch s := lead - firstAlias; {
+	case lead == leadUse:
+		d.add(Op{Kind: Use, ID: o.id(), Stream: o.stream()})
+	case lead == leadUseFar:
+		d.add(Op{Kind: Use, ID: o.number(idOperands, MaxID), Stream: o.farStream()})
+	case lead >= leadPoolBegin && lead <= leadEmptyPool:
+		d.pool(lead, o)
 	case lead >= aliasToggle:
 		d.toggle(lead-aliasToggle, o)
 	case lead >= aliasFree:

@@ -120,9 +120,25 @@ func (e *encoder) op(op Op) {
 			e.number(op.ID, idOperands)
 			e.number(uint64(op.Stream), streamOperands)
 		}
+	case Use:
+		if shortID && shortStream {
+			e.lead(leadUse)
+			e.id(op.ID)
+			e.operand(byte(op.Stream))
+		} else {
+			e.lead(leadUseFar)
+			e.number(op.ID, idOperands)
+			e.number(uint64(op.Stream), streamOperands)
+		}
 	case Sync:
 		e.sync(op.Stream)
+	case PoolBegin, PoolEnd, PoolRelease:
+		e.pool(&op)
 	case EmptyCache:
+		if op.Pool != 0 {
+			e.pool(&op)
+			return
+		}
 		e.lead(leadEmptyCache)
 	case Conf:
 		if n := slices.Index(commonConf, op.Conf); n >= 0 {

@@ -91,7 +91,7 @@ func TestReadingErrors(t *testing.T) {
 		"lone return":  {[]byte("alloc 0 1\rfree 0\n"), "t.gz:1:10: byte 0x0d is not text"},
 		"latin1":       {[]byte("# gr\xfc\xdfe\n"), "t.gz:1:5: byte 0xfc is not UTF-8 text"},
 		"long line":    {[]byte("\n# " + strings.Repeat("x", maxLine)), "t.gz:2:1: line is 1048578 bytes long, over the limit of 1048576 (a trace is"},
-		"long comment": {[]byte("sync #" + strings.Repeat("x", maxLine-10)), "t.gz:1:5: comment is 1048568 bytes long, over the limit of 1048496 (put it on lines of its own)"},
+		"long comment": {[]byte("sync #" + strings.Repeat("x", maxLine-10)), "t.gz:1:5: comment is 1048568 bytes long, over the limit of 1048416 (put it on lines of its own)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse("t.gz", bytes.NewReader(c.data))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 )
 
@@ -46,8 +47,15 @@ func wildTrace(r *rand.Rand, n int) *Trace {
 	if r.IntN(4) == 0 {
 		t.Ops, ids = wildStart(r, isLive)
 	}
+	var pools PoolSet
+	for i := range t.Ops {
+		pools.Step(&t.Ops[i])
+	}
 	for range r.IntN(n + 1) {
-		op := Op{Kind: Kind(r.IntN(int(Foreign) + 1))}
+		op := Op{Kind: Kind(r.IntN(kindCount))}
+		if op.Kind.Starts() {
+			continue
+		}
 		switch op.Kind {
 		case Alloc:
 			op.ID, op.Bytes, op.Stream = wildID(r), wildSize(r), wildStream(r)
@@ -55,13 +63,13 @@ func wildTrace(r *rand.Rand, n int) *Trace {
 				continue
 			}
 			isLive[op.ID], ids = true, append(ids, op.ID)
-		case Free, Record:
+		case Free, Record, Use:
 			if len(ids) == 0 {
 				continue
 			}
 			i := r.IntN(len(ids))
 			op.ID = ids[i]
-			if op.Kind == Record {
+			if op.Kind != Free {
 				op.Stream = wildStream(r)
 			} else {
 				isLive[op.ID] = false
@@ -78,6 +86,19 @@ func wildTrace(r *rand.Rand, n int) *Trace {
 			op.Fraction = wildFraction(r)
 		case Foreign:
 			op.Bytes = wildSize(r)
+		case PoolBegin, PoolEnd, PoolRelease, EmptyCache:
+			if op.Kind != EmptyCache || r.IntN(2) == 0 {
+				op.Pool = wildPool(r)
+			}
+			if op.Kind == PoolBegin {
+				op.Capture, op.Stream = r.IntN(2) == 0, wildStream(r)
+				if r.IntN(2) == 0 {
+					op.Stream = AllStreams
+				}
+			}
+			if !pools.Step(&op) {
+				continue
+			}
 		}
 		t.Ops = append(t.Ops, op)
 	}
@@ -116,6 +137,17 @@ func wildStream(r *rand.Rand) device.Stream {
 		return device.Stream(126 + r.IntN(4)) // where the short form ends
 	}
 	return device.Stream(r.IntN(4))
+}
+
+// wildPool is one of a few pools most of the time, so that what is begun is ended.
+func wildPool(r *rand.Rand) allocators.PoolID {
+	switch r.IntN(8) {
+	case 0:
+		return 1 + allocators.PoolID(r.IntN(int(MaxPool)))
+	case 1:
+		return 127 + allocators.PoolID(r.IntN(3)) // where the short form ends
+	}
+	return 1 + allocators.PoolID(r.IntN(3))
 }
 
 func wildFraction(r *rand.Rand) float64 {
@@ -189,6 +221,9 @@ func typicalTrace(r *rand.Rand, n int) *Trace {
 func wildStart(r *rand.Rand, isLive map[uint64]bool) (ops []Op, ids []uint64) {
 	for sid := range uint64(1 + r.IntN(4)) {
 		g := Op{Kind: Segment, ID: sid * wildID(r) / 8, Bytes: (1 + r.Uint64N(100)) * 2 * mib, Stream: wildStream(r), Small: r.IntN(2) == 0, Expandable: r.IntN(2) == 0}
+		if r.IntN(3) == 0 {
+			g.Pool = wildPool(r)
+		}
 		if sid == 0 {
 			g.ID = wildID(r)
 		}

@@ -23,30 +23,39 @@ const (
 	Foreign
 	Segment
 	Block
+	PoolBegin
+	PoolEnd
+	PoolRelease
+	Use
 )
 
 // kindCount is how many kinds there are.
-const kindCount = int(Block) + 1
+const kindCount = int(Use) + 1
 
 // kindWords are the words of the text format.
-var kindWords = [kindCount]string{"alloc", "free", "record", "sync", "empty_cache", "conf", "fraction", "foreign", "segment", "block"}
+var kindWords = [kindCount]string{"alloc", "free", "record", "sync", "empty_cache", "conf", "fraction", "foreign", "segment", "block",
+	"pool begin", "pool end", "pool release", "use"}
 
 // kindUsage says how a line of each kind is written; error hints show it.
 var kindUsage = [kindCount]string{
-	Alloc:      "alloc <id> <bytes> [stream=<n>]",
-	Free:       "free <id>",
-	Record:     "record <id> stream=<n>",
-	Sync:       "sync [stream=<n>]",
-	EmptyCache: "empty_cache",
-	Conf:       "conf <settings>",
-	Fraction:   "fraction <f>",
-	Foreign:    "foreign <bytes>",
-	Segment:    "segment <sid> <bytes> stream=<n> pool=small|large [expandable [at=<sid>+<offset>]]",
-	Block:      "block <id> <bytes> requested=<n> at=<sid>+<offset>",
+	Alloc:       "alloc <id> <bytes> [stream=<n>]",
+	Free:        "free <id>",
+	Record:      "record <id> stream=<n>",
+	Sync:        "sync [stream=<n>]",
+	EmptyCache:  "empty_cache [pool=<pool>]",
+	Conf:        "conf <settings>",
+	Fraction:    "fraction <f>",
+	Foreign:     "foreign <bytes>",
+	Segment:     "segment <sid> <bytes> stream=<n> pool=small|large [expandable [at=<sid>+<offset>]] [private=<pool>]",
+	Block:       "block <id> <bytes> requested=<n> at=<sid>+<offset>",
+	PoolBegin:   "pool begin <pool> [stream=<n>] [capture]",
+	PoolEnd:     "pool end <pool>",
+	PoolRelease: "pool release <pool>",
+	Use:         "use <id> stream=<n>",
 }
 
 // String returns the word of the text format: alloc, free, record, sync, empty_cache, conf, fraction, foreign,
-// segment or block.
+// segment, block, pool begin, pool end, pool release or use.
 func (k Kind) String() string {
 	if int(k) < kindCount {
 		return kindWords[k]
@@ -73,9 +82,13 @@ type Op struct {
 	// Small, Expandable and GoesOn are a Segment's: it is of the small pool; it is a mapped range of an expandable segment; it
 	// lies in the address range of segment Base, at Offset.
 	Small, Expandable, GoesOn bool
-	// Stream is used by Alloc, Record, Segment (0..MaxStream) and Sync (also AllStreams).
+	// Capture is a PoolBegin's: a CUDA graph is captured into the pool.
+	Capture bool
+	// Pool is the private pool of the operations on one, 1..MaxPool; of an EmptyCache or a Segment 0 if none is meant.
+	Pool allocators.PoolID
+	// Stream is used by Alloc, Record, Use, Segment (0..MaxStream), Sync and PoolBegin (also AllStreams).
 	Stream device.Stream
-	// ID names the allocation in Alloc, Free, Record and Block, 0..MaxID; in Segment the segment, which is another name space.
+	// ID names the allocation in Alloc, Free, Record, Use and Block, 0..MaxID; in Segment the segment, which is another name space.
 	ID uint64
 	// Bytes is the size of an Alloc or a Foreign, 0..MaxBytes; of a Segment or a Block, a positive multiple of StartGrain.
 	Bytes uint64
@@ -105,7 +118,7 @@ func Append(dst []byte, op Op) []byte {
 		}
 	case Free:
 		dst = appendUint(dst, op.ID)
-	case Record:
+	case Record, Use:
 		dst = appendUint(dst, op.ID)
 		dst = appendStream(dst, op.Stream)
 	case Sync:
@@ -120,8 +133,14 @@ func Append(dst []byte, op Op) []byte {
 		dst = appendFraction(dst, op.Fraction)
 	case Foreign:
 		dst = appendUint(dst, op.Bytes)
+	case EmptyCache:
+		if op.Pool != 0 {
+			dst = appendPoolID(dst, " pool=", op.Pool)
+		}
 	case Segment, Block:
 		dst = appendStart(dst, &op)
+	case PoolBegin, PoolEnd, PoolRelease:
+		dst = appendPool(dst, &op)
 	}
 	return dst
 }

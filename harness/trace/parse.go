@@ -16,7 +16,7 @@ const maxLine = 1 << 20
 
 // maxOpText is more than the canonical text of any operation but conf takes. A comment behind an operation leaves room for
 // it, so that units written out as bytes never make a readable line unreadable.
-const maxOpText = 80
+const maxOpText = 160
 
 // maxRoom bounds the operations that room is made for before they are seen, 200 MB.
 const maxRoom = 1 << 22
@@ -39,6 +39,7 @@ type parser struct {
 	t      *Trace
 	live   liveSet
 	starts starts
+	pools  PoolSet
 	line   int    // current line, from 1
 	text   []byte // the current line's operation: no comment, no blanks behind it
 	pos    int    // bytes of text consumed
@@ -151,13 +152,23 @@ func (p *parser) operation(suffix []byte) error {
 	if !ok {
 		return p.unknown(col, string(word))
 	}
-	op, err := p.arguments(kind)
+	var op Op
+	var err error
+	if kind == PoolBegin {
+		op, err = p.poolOp()
+	} else {
+		op, err = p.arguments(kind)
+	}
 	if err != nil {
 		return err
 	}
 	if f := p.starts.step(&op); f.bad() {
 		return p.fail(col, f.msg, f.hint)
 	}
+	if op.Kind == Segment {
+		p.pools.step(&op)
+	}
+	kind = op.Kind
 	after := ""
 	if trimmed := bytes.TrimLeft(suffix, " \t"); len(trimmed) > 0 {
 		if len(suffix) > maxLine-maxOpText && kind != Conf {
@@ -188,7 +199,7 @@ func (p *parser) arguments(kind Kind) (Op, error) {
 	op := Op{Kind: kind}
 	var err error
 	switch kind {
-	case Alloc, Free, Record:
+	case Alloc, Free, Record, Use:
 		var col int
 		if col, op.ID, err = p.id(kind); err != nil {
 			return op, err
@@ -222,7 +233,7 @@ func (p *parser) arguments(kind Kind) (Op, error) {
 		op.Stream = AllStreams
 	}
 	given, err := p.attributes(kind, &op)
-	if err == nil && kind == Record && !given {
+	if err == nil && (kind == Record || kind == Use) && !given {
 		err = p.missing(kind, "stream=<n>")
 	}
 	return op, err
@@ -240,9 +251,20 @@ func (p *parser) attributes(kind Kind, op *Op) (streamGiven bool, err error) {
 			return false, p.fail(col, kind.String()+" has an argument too many: "+quote(string(word)), usage(kind))
 		}
 		switch key := string(word[:eq]); {
+		case key == "pool" && kind == EmptyCache:
+			if op.Pool != 0 {
+				return false, p.fail(col, "attribute pool= is given twice", "keep one of them")
+			}
+			if err := p.pool(col+eq+1, word[eq+1:], op); err != nil {
+				return false, err
+			}
+			if f := p.pools.step(op); f.bad() {
+				return false, p.fail(col+eq+1, f.msg, f.hint)
+			}
+			continue
 		case key == "pool" || key == "thread":
 			return false, p.fail(col, "attribute "+key+"= is reserved for a later version", "take it out: this is format version "+Version)
-		case key != "stream" || kind != Alloc && kind != Record && kind != Sync:
+		case key != "stream" || kind != Alloc && kind != Record && kind != Sync && kind != Use:
 			return false, p.fail(col, kind.String()+" has no attribute "+quote(key+"="), usage(kind))
 		case streamGiven:
 			return false, p.fail(col, "attribute stream= is given twice", "keep one of them")
@@ -339,11 +361,7 @@ func (p *parser) missing(kind Kind, what string) *Error {
 }
 
 func (p *parser) unknown(col int, word string) *Error {
-	switch word {
-	case "pool", "use":
-		return p.fail(col, "operation "+word+" is reserved for a later version", "take it out: this is format version "+Version)
-	}
-	return p.fail(col, "unknown operation "+quote(word), "one of "+strings.Join(kindWords[:], ", "))
+	return p.fail(col, "unknown operation "+quote(word), "one of "+operationNames)
 }
 
 // liveError says what breaks liveness, and which line made the id live or freed it.
@@ -361,6 +379,9 @@ func (p *parser) liveError(col int, op Op) *Error {
 	}
 	return p.fail(col, f.msg, f.hint)
 }
+
+// operationNames are the first words of operations.
+var operationNames = strings.Join(kindWords[:PoolBegin], ", ") + ", pool, use"
 
 func usage(kind Kind) string { return "write " + kindUsage[kind] }
 
@@ -387,6 +408,10 @@ func kindOf(word []byte) (Kind, bool) {
 		return Segment, true
 	case "block":
 		return Block, true
+	case "pool":
+		return PoolBegin, true // or another operation on a pool
+	case "use":
+		return Use, true
 	}
 	return 0, false
 }

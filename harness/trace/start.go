@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 
+	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 )
 
@@ -24,6 +25,7 @@ type startSegment struct {
 	stream      device.Stream
 	small, page bool
 	goesOn      bool
+	private     allocators.PoolID
 }
 
 // starts checks the operations that describe the state to start from.
@@ -59,13 +61,13 @@ func (s *starts) segment(op *Op) fault {
 	if s.segments[op.ID] != nil {
 		return fault{"segment " + strconv.FormatUint(op.ID, 10) + " is there already", "take another number"}
 	}
-	g := &startSegment{bytes: op.Bytes, reach: op.Bytes, stream: op.Stream, small: op.Small, page: op.Expandable, goesOn: op.GoesOn}
+	g := &startSegment{bytes: op.Bytes, reach: op.Bytes, stream: op.Stream, small: op.Small, page: op.Expandable, goesOn: op.GoesOn, private: op.Pool}
 	if op.GoesOn {
 		base := s.segments[op.Base]
 		switch {
 		case base == nil || !base.page || base.goesOn:
 			return fault{"there is no expandable segment " + strconv.FormatUint(op.Base, 10) + " to go on", "name the first one of its address range"}
-		case base.stream != op.Stream || base.small != op.Small:
+		case base.stream != op.Stream || base.small != op.Small || base.private != op.Pool:
 			return fault{"an address range belongs to one stream and pool", "give it those of segment " + strconv.FormatUint(op.Base, 10)}
 		case op.Offset <= base.reach:
 			return fault{"offset " + strconv.FormatUint(op.Offset, 10) + " does not lie behind what is mapped before it",
@@ -139,6 +141,9 @@ func appendStart(dst []byte, op *Op) []byte {
 	if op.GoesOn {
 		dst = appendPlace(dst, op)
 	}
+	if op.Pool != 0 {
+		dst = appendPoolID(dst, " private=", op.Pool)
+	}
 	return dst
 }
 
@@ -178,6 +183,8 @@ func (p *parser) startOp(kind Kind) (Op, error) {
 			if op.Small = string(value) == "small"; !op.Small && string(value) != "large" {
 				err = p.fail(at, "pool "+quote(string(value))+" is none", "write small or large")
 			}
+		case k == "private" && hasValue && kind == Segment:
+			err = p.pool(at, value, &op)
 		case k == "expandable" && !hasValue && kind == Segment:
 			op.Expandable = true
 		case k == "requested" && hasValue && kind == Block:
@@ -259,6 +266,7 @@ func (e *encoder) start(op *Op) {
 	e.operand(flags)
 	e.number(op.Base, idOperands)
 	e.number(op.Offset/StartGrain, sizeOperands)
+	e.number(uint64(op.Pool), poolOperands)
 }
 
 // start reads what encoder.start wrote. It is dropped if it is not legal where it stands.
@@ -281,6 +289,7 @@ func (d *decoder) start(lead byte, o *operands) {
 		if op.GoesOn {
 			op.Base, op.Offset = base, offset
 		}
+		op.Pool = allocators.PoolID(o.number(poolOperands, uint64(MaxPool)))
 	}
 	if checkStart(&op).bad() || op.Kind == Block && d.live.has(op.ID) || d.starts.step(&op).bad() {
 		return
@@ -288,5 +297,6 @@ func (d *decoder) start(lead byte, o *operands) {
 	if op.Kind == Block {
 		d.live.add(op.ID)
 	}
+	d.pools.Step(&op)
 	d.ops = append(d.ops, op)
 }

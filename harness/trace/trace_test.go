@@ -2,6 +2,7 @@ package trace
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -116,8 +117,13 @@ func TestHashNeverChanges(t *testing.T) {
 
 func TestKindWords(t *testing.T) {
 	for k := range Kind(kindCount) {
-		got, ok := kindOf([]byte(k.String()))
+		word, rest, _ := strings.Cut(k.String(), " ")
+		got, ok := kindOf([]byte(word))
 		require.True(t, ok)
+		if rest != "" { // begin, end or release of a pool
+			require.True(t, k.OnPool())
+			k = PoolBegin
+		}
 		require.Equal(t, k, got)
 	}
 	require.Equal(t, "kind(200)", Kind(200).String())
@@ -125,6 +131,7 @@ func TestKindWords(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	alloc := Op{Kind: Alloc, ID: 1, Bytes: 1}
+	begin := Op{Kind: PoolBegin, Pool: 1, Stream: AllStreams}
 	for name, c := range map[string]struct {
 		ops  []Op
 		want string
@@ -148,10 +155,17 @@ func TestValidate(t *testing.T) {
 		"conf line":           {[]Op{{Kind: Conf, Conf: "a\nb"}}, "trace: operation 0: conf: byte 0x0a is not text, at byte 2 (use one line of UTF-8 text)"},
 		"conf utf8":           {[]Op{{Kind: Conf, Conf: "\xff"}}, "trace: operation 0: conf: byte 0xff is not UTF-8 text, at byte 1 (use one line of UTF-8 text)"},
 		"unused bytes":        {[]Op{alloc, {Kind: Free, ID: 1, Bytes: 1}}, "trace: operation 1: free has a field set that it does not use (leave it zero: free <id>)"},
-		"unused stream":       {[]Op{{Kind: EmptyCache, Stream: AllStreams}}, "trace: operation 0: empty_cache has a field set that it does not use (leave it zero: empty_cache)"},
-		"unused fraction":     {[]Op{{Kind: EmptyCache, Fraction: math.NaN()}}, "trace: operation 0: empty_cache has a field set that it does not use (leave it zero: empty_cache)"},
+		"unused stream":       {[]Op{{Kind: EmptyCache, Stream: AllStreams}}, "trace: operation 0: empty_cache has a field set that it does not use (leave it zero: empty_cache [pool=<pool>])"},
+		"unused fraction":     {[]Op{{Kind: EmptyCache, Fraction: math.NaN()}}, "trace: operation 0: empty_cache has a field set that it does not use (leave it zero: empty_cache [pool=<pool>])"},
+		"pools":               {[]Op{begin, {Kind: PoolEnd, Pool: 1}, {Kind: EmptyCache, Pool: 1}, {Kind: PoolRelease, Pool: 1}}, ""},
+		"pool zero":           {[]Op{{Kind: PoolBegin}}, "trace: operation 0: pool 0 is the default pool (private pools are numbered from 1)"},
+		"pool too large":      {[]Op{{Kind: PoolBegin, Pool: MaxPool + 1}}, "trace: operation 0: pool 2147483648 is over 2^31-1"},
+		"pool stream":         {[]Op{{Kind: PoolBegin, Pool: 1, Stream: -2}}, "trace: operation 0: stream -2 is negative"},
+		"pool twice":          {[]Op{begin, begin}, "trace: operation 1: pool 1 is open already (end it first)"},
+		"pool unused field":   {[]Op{begin, {Kind: PoolEnd, Pool: 1, Capture: true}}, "trace: operation 1: pool end has a field set that it does not use (leave it zero: pool end <pool>)"},
+		"use":                 {[]Op{{Kind: Use, ID: 1}}, "trace: operation 0: use of id 1, which is not live (alloc it first)"},
 		"unused settings":     {[]Op{{Kind: Sync, Conf: "a"}}, "trace: operation 0: sync has a field set that it does not use (leave it zero: sync [stream=<n>])"},
-		"negative zero field": {[]Op{{Kind: EmptyCache, Fraction: math.Copysign(0, -1)}}, "trace: operation 0: empty_cache has a field set that it does not use (leave it zero: empty_cache)"},
+		"negative zero field": {[]Op{{Kind: EmptyCache, Fraction: math.Copysign(0, -1)}}, "trace: operation 0: empty_cache has a field set that it does not use (leave it zero: empty_cache [pool=<pool>])"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := (&Trace{Ops: c.ops}).Validate()

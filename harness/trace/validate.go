@@ -19,6 +19,7 @@ func (t *Trace) Validate() error {
 	}
 	var live liveSet
 	var starts starts
+	var pools PoolSet
 	for i, op := range t.Ops {
 		f := checkOp(op)
 		if !f.bad() && !live.step(op) {
@@ -26,6 +27,9 @@ func (t *Trace) Validate() error {
 		}
 		if !f.bad() {
 			f = starts.step(&op)
+		}
+		if !f.bad() {
+			f = pools.step(&op)
 		}
 		if f.bad() {
 			return &Error{Name: t.Name, Line: t.Line(i), Op: i, Msg: f.msg, Hint: f.hint}
@@ -72,8 +76,12 @@ func checkOp(op Op) fault {
 		used.ID, used.Bytes, used.Stream = op.ID, op.Bytes, op.Stream
 	case Free:
 		used.ID = op.ID
-	case Record:
+	case Record, Use:
 		used.ID, used.Stream = op.ID, op.Stream
+	case EmptyCache, PoolEnd, PoolRelease:
+		used.Pool = op.Pool
+	case PoolBegin:
+		used.Pool, used.Stream, used.Capture = op.Pool, op.Stream, op.Capture
 	case Sync:
 		used.Stream = op.Stream
 	case Conf:
@@ -90,6 +98,7 @@ func checkOp(op Op) fault {
 		used.Bytes = op.Bytes
 	case Segment:
 		used.ID, used.Bytes, used.Stream, used.Small, used.Expandable, used.GoesOn = op.ID, op.Bytes, op.Stream, op.Small, op.Expandable, op.GoesOn
+		used.Pool = op.Pool
 		if op.GoesOn {
 			used.Base, used.Offset = op.Base, op.Offset
 		}
@@ -103,12 +112,14 @@ func checkOp(op Op) fault {
 		return fault{"size " + strconv.FormatUint(op.Bytes, 10) + " is over 2^60 bytes", ""}
 	case op.ID > MaxID:
 		return fault{"id " + strconv.FormatUint(op.ID, 10) + " is over 2^63-1", ""}
-	case op.Stream < 0 && !(op.Kind == Sync && op.Stream == AllStreams):
+	case op.Stream < 0 && !((op.Kind == Sync || op.Kind == PoolBegin) && op.Stream == AllStreams):
 		return fault{"stream " + strconv.Itoa(int(op.Stream)) + " is negative", ""}
 	case op.Kind.Starts():
-		return checkStart(&op)
+		if f := checkStart(&op); f.bad() {
+			return f
+		}
 	}
-	return fault{}
+	return checkPool(&op)
 }
 
 // checkConf tells whether settings can stand behind the word conf and read back the same.
@@ -173,7 +184,7 @@ func (l *liveSet) step(op Op) bool {
 			return false
 		}
 		l.add(op.ID)
-	case Free, Record:
+	case Free, Record, Use:
 		if !l.has(op.ID) {
 			return false
 		}
