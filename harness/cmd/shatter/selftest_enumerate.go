@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"strconv"
 
 	"github.com/shatter-gpu/shatter/allocators/device"
@@ -17,17 +16,34 @@ var (
 		{"", ""}, {"max_split_size_mb:22", ""}, {"roundup_power2_divisions:[1:1,2:2,>:4]", ""},
 		{"garbage_collection_threshold:0.3", "1"}, {"", "0.5"},
 	}
-	smallCapacities = []uint64{20 << 20, 42 << 20, 100 << 20}
+	smallCapacities = []uint64{2 << 20, 20 << 20, 42 << 20, 100 << 20}
+	// What the settings are changed to in mid-run.
+	smallSwitches = []string{"expandable_segments:False", "expandable_segments:True,max_split_size_mb:21"}
 )
 
+// smallHeader is the header of a small trace.
+func smallHeader(capacity uint64, expandable bool, conf, fraction string) []trace.Field {
+	out := []trace.Field{{Key: trace.KeyCapacity, Value: strconv.FormatUint(capacity, 10)}}
+	if expandable {
+		conf = joinConf("expandable_segments:True", conf)
+	}
+	if conf != "" {
+		out = append(out, trace.Field{Key: trace.KeyConf, Value: conf})
+	}
+	if fraction != "" {
+		out = append(out, trace.Field{Key: trace.KeyFraction, Value: fraction})
+	}
+	return out
+}
+
 // enumerate hands all traces of some lengths to look, shortest first, as long as they are shorter than what was found.
-func (r *sought) enumerate(ctx context.Context, h *seeker, least, most int, look func(*trace.Trace) bool) {
+func (r *sought) enumerate(over func() bool, h *seeker, least, most int, look func(*trace.Trace) bool) {
 	for n := least; n <= most && (!r.Found || n < r.After); n++ {
 		for _, expandable := range []bool{false, true} {
 			for _, c := range smallConfs {
 				for _, capacity := range smallCapacities {
 					e := enumerator{length: n, look: func(t *trace.Trace) bool {
-						if ctx.Err() != nil {
+						if over() {
 							return false
 						}
 						r.Enumerated++
@@ -38,17 +54,7 @@ func (r *sought) enumerate(ctx context.Context, h *seeker, least, most int, look
 						look(t)
 						return false
 					}}
-					e.header = []trace.Field{{Key: trace.KeyCapacity, Value: strconv.FormatUint(capacity, 10)}}
-					conf := c.conf
-					if expandable {
-						conf = joinConf("expandable_segments:True", conf)
-					}
-					if conf != "" {
-						e.header = append(e.header, trace.Field{Key: trace.KeyConf, Value: conf})
-					}
-					if c.fraction != "" {
-						e.header = append(e.header, trace.Field{Key: trace.KeyFraction, Value: c.fraction})
-					}
+					e.header = smallHeader(capacity, expandable, c.conf, c.fraction)
 					if !e.extend(nil) {
 						return
 					}
@@ -100,6 +106,10 @@ func (e *enumerator) extend(ops []trace.Op) bool {
 			return false
 		}
 	}
-	return with(trace.Op{Kind: trace.Sync, Stream: trace.AllStreams}) && with(trace.Op{Kind: trace.EmptyCache}) &&
-		with(trace.Op{Kind: trace.Conf, Conf: "expandable_segments:False"}) && with(trace.Op{Kind: trace.Conf, Conf: "expandable_segments:True,max_split_size_mb:21"})
+	for _, conf := range smallSwitches {
+		if !with(trace.Op{Kind: trace.Conf, Conf: conf}) {
+			return false
+		}
+	}
+	return with(trace.Op{Kind: trace.Sync, Stream: trace.AllStreams}) && with(trace.Op{Kind: trace.EmptyCache})
 }

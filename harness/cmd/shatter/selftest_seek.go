@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/shatter-gpu/shatter/allocators/device/faultdev"
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
 	"github.com/shatter-gpu/shatter/harness/executor"
-	"github.com/shatter-gpu/shatter/harness/gen"
 	"github.com/shatter-gpu/shatter/harness/shrink"
 	"github.com/shatter-gpu/shatter/harness/trace"
 	"github.com/shatter-gpu/shatter/properties"
@@ -29,6 +27,9 @@ type sought struct {
 	// Sequences is how many ran until the finding; Enumerated of them were small traces enumerated in full.
 	Sequences  int `json:"sequences"`
 	Enumerated int `json:"enumerated"`
+	// Mix is the sequences by kind, Operations is how many those had together.
+	Mix        map[string]int `json:"mix"`
+	Operations int            `json:"operations"`
 	// Property, Rule, Detail are those of the finding that shrank to the fewest operations; First is the signature of the first.
 	Property string `json:"property,omitempty"`
 	Rule     string `json:"rule,omitempty"`
@@ -48,7 +49,7 @@ type sought struct {
 	Broken   int    `json:"broken,omitempty"`
 	BrokenBy string `json:"broken_by,omitempty"`
 	Timing   struct {
-		FoundAfter float64 `json:"found_after"` // seconds
+		FoundAfter float64 `json:"found_after"` // seconds of processor time
 		Seconds    float64 `json:"seconds"`
 	} `json:"timing"`
 }
@@ -222,105 +223,6 @@ func (h *seeker) predicate(want *executor.Finding) shrink.Predicate {
 	}
 }
 
-// seekRound is a length of generated sequences, in operations, and how often a round of that length is made.
-type seekRound struct{ ops, times int }
-
-// firstRounds come before small traces are enumerated, short ones first, since what they find is small already; lastRounds are
-// repeated behind them for as long as there is time.
-var (
-	firstRounds = []seekRound{{8, 4}, {16, 4}, {40, 4}, {120, 3}}
-	lastRounds  = []seekRound{{400, 2}, {40, 4}, {1500, 1}, {120, 4}, {4000, 1}}
-)
-
-// seekCapacities are the devices of short sequences, in MiB: small enough to be full soon. On 0 the workload draws one.
-var seekCapacities = []uint64{20, 42, 60, 104, 22, 2, 160, 0}
-
-// rounds hands out generated sequences, numbered from i on, until yield returns false: each workload on classic and expandable
-// segments, some with the option switched or a limit lowered in mid-run, some on a device that fails a call.
-func (h *seeker) rounds(rounds []seekRound, i int, yield func(*trace.Trace) bool) (next int, more bool) {
-	for _, r := range rounds {
-		for range r.times {
-			for _, w := range gen.Workloads {
-				for _, expandable := range []bool{false, true} {
-					if !yield(h.sequence(w, i, r.ops, expandable)) {
-						return i, false
-					}
-					i++
-				}
-			}
-		}
-	}
-	return i, true
-}
-
-func (h *seeker) sequence(w gen.Workload, i, ops int, expandable bool) *trace.Trace {
-	seed := gen.Seed(h.seed, w.Name, uint64(i))
-	p := gen.Params{Ops: ops}
-	if ops < 400 {
-		p.Capacity = seekCapacities[i/2%len(seekCapacities)] << 20
-	}
-	t := gen.Generate(w, seed, p)
-	t.Name = fmt.Sprintf("%s-%d", w.Name, i)
-	conf, _ := t.Settings()
-	if expandable {
-		conf = joinConf("expandable_segments:True", conf)
-		t.Set(trace.KeyConf, conf)
-	}
-	switch i / 4 % 8 {
-	case 3:
-		t.Ops = switched(t.Ops, conf, !expandable)
-	case 5:
-		// A limit on splitting, lowered where blocks are split already.
-		t.Ops = slices.Insert(t.Ops, 2*len(t.Ops)/3, trace.Op{Kind: trace.Conf, Conf: "max_split_size_mb:21"})
-	case 7:
-		t.Header = slices.DeleteFunc(t.Header, func(f trace.Field) bool { return f.Key == trace.KeyFraction })
-	}
-	if i/4%8 == 6 {
-		nth := strconv.FormatUint(seed%5+1, 10)
-		plans := []string{"fail map nth ", "oom create nth ", "fail create nth ", "fail free nth ", "fail unmap nth ", "oom map nth ", "fail record nth "}
-		t.Set(keyFault, plans[seed/8%uint64(len(plans))]+nth)
-	}
-	return t
-}
-
-// header returns the first header line of a key.
-func header(t *trace.Trace, key string) (string, bool) {
-	for _, f := range t.Header {
-		if f.Key == key {
-			return f.Value, true
-		}
-	}
-	return "", false
-}
-
-func joinConf(a, b string) string {
-	if b == "" {
-		return a
-	}
-	return a + "," + b
-}
-
-// switched puts two operations into a trace that switch expandable segments on or off and back.
-func switched(ops []trace.Op, conf string, on bool) []trace.Op {
-	set := func(on bool) trace.Op {
-		text := "False"
-		if on {
-			text = "True"
-		}
-		var keep []string
-		for _, c := range strings.Split(conf, ",") {
-			if c != "" && !strings.HasPrefix(c, "expandable_segments") {
-				keep = append(keep, c)
-			}
-		}
-		return trace.Op{Kind: trace.Conf, Conf: joinConf("expandable_segments:"+text, strings.Join(keep, ","))}
-	}
-	a, b := len(ops)/3, 2*len(ops)/3
-	out := append([]trace.Op(nil), ops[:a]...)
-	out = append(append(out, set(on)), ops[a:b]...)
-	return append(append(out, set(!on)), ops[b:]...)
-}
-
 // seekOptions bound a search.
 type seekOptions struct {
 	seed    uint64
@@ -334,27 +236,33 @@ type seekOptions struct {
 
 // seek looks for a finding and shrinks it.
 func seek(ctx context.Context, o seekOptions, w io.Writer) error {
-	start := time.Now()
-	ctx, cancel := context.WithDeadline(ctx, start.Add(o.time))
+	// Time is that of the processor, so that it says as much on a busy machine; the clock only ends what waits for ever.
+	start := processorTime()
+	since := func() time.Duration { return processorTime() - start }
+	ctx, cancel := context.WithTimeout(ctx, 10*o.time)
 	defer cancel()
+	over := func() bool { return ctx.Err() != nil || since() >= o.time }
 	h := &seeker{seed: o.seed, properties: properties.All(), relations: append(properties.Relations(), agreesWithReference)}
-	r := sought{Schema: "shatter.sought/1"}
+	r := sought{Schema: "shatter.sought/1", Mix: map[string]int{}}
 	seen := map[string]int{} // tries by signature
 	related := func(t *trace.Trace) []executor.Relation {
 		if _, faulty := header(t, keyFault); faulty {
 			return nil
 		}
-		if len(t.Ops) > relatedOps || r.Sequences%2 == 0 {
-			return onlyReference // the others take as long as dozens of runs
+		// The others take as long as dozens of runs.
+		if len(t.Ops) > relatedOps || r.Sequences%2 == 0 || isWalk(t) && r.Sequences%16 != 1 {
+			return onlyReference
 		}
 		return h.relations
 	}
 	look := func(t *trace.Trace) bool {
-		if ctx.Err() != nil || o.seqs > 0 && r.Sequences >= o.seqs {
+		if over() || o.seqs > 0 && r.Sequences >= o.seqs {
 			return false
 		}
 		if !r.Found {
 			r.Sequences++
+			r.Operations += len(t.Ops)
+			r.Mix[kindOf(t)]++
 		}
 		f, _, err := h.check(t, related(t))
 		if err != nil {
@@ -368,9 +276,10 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 		}
 		if !r.Found {
 			r.Found, r.First, r.Before = true, f.Signature(), len(t.Ops)
-			r.Timing.FoundAfter = time.Since(start).Seconds()
+			r.Timing.FoundAfter = since().Seconds()
 		}
-		if seen[f.Signature()]++; seen[f.Signature()] > 4 || r.After > 0 && len(t.Ops) > 8*r.Before {
+		shorter := len(t.Ops) < r.After
+		if seen[f.Signature()]++; !shorter && (seen[f.Signature()] > 4 || r.After > 0 && len(t.Ops) > 8*r.Before) {
 			return true
 		}
 		r.shrink(ctx, h, t, f)
@@ -383,20 +292,20 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 	}
 	if o.exhaust > 0 {
 		// Two operations take a second, three take ten times as long: longer sequences have a try before them.
-		r.enumerate(ctx, h, 1, min(o.exhaust, 2), look)
+		r.enumerate(over, h, 1, min(o.exhaust, 2), look)
 		if more = !r.Found || r.After > o.minimum; more {
 			next, more = h.rounds(rounds, next, look)
 		}
-		r.enumerate(ctx, h, 3, o.exhaust, look)
+		r.enumerate(over, h, 3, o.exhaust, look)
 		more = more && (!r.Found || r.After > o.minimum)
 	}
-	for more && ctx.Err() == nil {
+	for more && !over() {
 		next, more = h.rounds(rounds, next, look)
 	}
 	if r.Found && o.generic > 0 {
 		r.findGeneric(h, o.generic)
 	}
-	r.Timing.Seconds = time.Since(start).Seconds()
+	r.Timing.Seconds = since().Seconds()
 	return json.NewEncoder(w).Encode(r)
 }
 
@@ -418,10 +327,10 @@ func (r *sought) shrink(ctx context.Context, h *seeker, t *trace.Trace, f *execu
 
 // findGeneric makes the same sequences again under the checks that know no promise.
 func (r *sought) findGeneric(h *seeker, limit time.Duration) {
-	end := time.Now().Add(limit)
+	end := processorTime() + limit
 	n := 0
 	look := func(t *trace.Trace) bool {
-		if time.Now().After(end) {
+		if processorTime() > end {
 			return false
 		}
 		n++

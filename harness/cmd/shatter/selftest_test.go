@@ -23,7 +23,7 @@ func TestSeekWithoutABug(t *testing.T) {
 	require.Zero(t, r.Broken, r.BrokenBy)
 	require.Equal(t, 90, r.Sequences)
 	require.Equal(t, 1, r.Exhausted)
-	require.Equal(t, 2*5*3*(10+2+4), r.Enumerated, "settings, devices and operations of the first step")
+	require.Equal(t, 2*5*4*(10+2+4), r.Enumerated, "settings, devices and operations of the first step")
 }
 
 func TestSelftestChoice(t *testing.T) {

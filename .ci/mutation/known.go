@@ -1,0 +1,30 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// equivalent begins the reason for a change that no test can see.
+const equivalent = "equivalent: "
+
+// readKnown reads the known survivors.
+func readKnown(name string) (map[string]string, error) {
+	why := map[string]string{}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return why, err
+	}
+	for i, line := range strings.Split(string(b), "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		what, reason, ok := strings.Cut(line, " => ")
+		if !ok || !strings.HasPrefix(reason, equivalent) && !strings.HasPrefix(reason, "killed by ") {
+			return why, fmt.Errorf("%s:%d: `PACKAGE FILE TYPE TEXT => equivalent: why` or `... => killed by what` expected", name, i+1)
+		}
+		why[what] = reason
+	}
+	return why, nil
+}
