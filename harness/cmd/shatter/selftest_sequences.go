@@ -69,11 +69,15 @@ func (h *seeker) sequence(w gen.Workload, i, ops int, expandable bool) *trace.Tr
 		t.Header = slices.DeleteFunc(t.Header, func(f trace.Field) bool { return f.Key == trace.KeyFraction })
 	}
 	if i/4%8 == 6 {
-		nth := strconv.FormatUint(seed%5+1, 10)
-		plans := []string{"fail map nth ", "oom create nth ", "fail create nth ", "fail free nth ", "fail unmap nth ", "oom map nth ", "fail record nth "}
-		t.Set(keyFault, plans[seed/8%uint64(len(plans))]+nth)
+		t.Set(keyFault, faultPlan(seed))
 	}
 	return t
+}
+
+// faultPlan draws which call of a device fails.
+func faultPlan(seed uint64) string {
+	plans := []string{"fail map nth ", "oom create nth ", "fail create nth ", "fail free nth ", "fail unmap nth ", "oom map nth ", "fail record nth "}
+	return plans[seed/8%uint64(len(plans))] + strconv.FormatUint(seed%5+1, 10)
 }
 
 // header returns the first header line of a key.
@@ -180,6 +184,9 @@ func (h *seeker) walk(i int, expandable bool) *trace.Trace {
 			next++
 		}
 		t.Ops = append(t.Ops, op)
+	}
+	if i/4%8 == 6 {
+		t.Set(keyFault, faultPlan(src.Uint64n(1<<32)))
 	}
 	return t
 }
