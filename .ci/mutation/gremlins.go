@@ -20,8 +20,9 @@ type change struct {
 	pkg, file, kind string
 	line, column    int
 
-	text     string // of the line, as it is
-	from, to string // the token that is changed, and what it becomes
+	lines    []string // of the file
+	text     string   // of the line, as it is
+	from, to string   // the token that is changed, and what it becomes
 }
 
 // String names a change by what does not move when lines above it do.
@@ -93,24 +94,21 @@ func changes(pkg string) ([]change, error) {
 	return list, nil
 }
 
-// overlay makes the change in a copy and returns the file that -overlay takes.
-func (c *change) overlay(folder string) (string, error) {
-	path, err := filepath.Abs(filepath.Join(c.pkg, c.file))
-	if err != nil {
-		return "", err
-	}
+// read finds the line and the token.
+func (c *change) read() error {
+	path := filepath.Join(c.pkg, c.file)
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return "", err
+		return err
 	}
-	lines := strings.Split(string(text), "\n")
-	if c.line < 1 || c.line > len(lines) {
-		return "", fmt.Errorf("%s:%d: gremlins names a line that is not there", path, c.line)
+	c.lines = strings.Split(string(text), "\n")
+	if c.line < 1 || c.line > len(c.lines) {
+		return fmt.Errorf("%s:%d: gremlins names a line that is not there", path, c.line)
 	}
-	c.text = lines[c.line-1]
+	c.text = c.lines[c.line-1]
 	at := c.column - 1
 	if at < 0 || at >= len(c.text) {
-		return "", fmt.Errorf("%s:%d:%d: gremlins names a column that is not there", path, c.line, c.column)
+		return fmt.Errorf("%s:%d:%d: gremlins names a column that is not there", path, c.line, c.column)
 	}
 	// The longest token that fits is meant.
 	for f, t := range becomes[c.kind] {
@@ -119,8 +117,22 @@ func (c *change) overlay(folder string) (string, error) {
 		}
 	}
 	if c.from == "" {
-		return "", fmt.Errorf("%s:%d:%d: no token of a change of type %s", path, c.line, c.column, c.kind)
+		return fmt.Errorf("%s:%d:%d: no token of a change of type %s", path, c.line, c.column, c.kind)
 	}
+	return nil
+}
+
+// overlay makes the change in a copy and returns the file that -overlay takes.
+func (c *change) overlay(folder string) (string, error) {
+	if err := c.read(); err != nil {
+		return "", err
+	}
+	path, err := filepath.Abs(filepath.Join(c.pkg, c.file))
+	if err != nil {
+		return "", err
+	}
+	at := c.column - 1
+	lines := c.lines
 	lines[c.line-1] = c.text[:at] + c.to + c.text[at+len(c.from):]
 	changed := filepath.Join(folder, c.file)
 	if err := os.WriteFile(changed, []byte(strings.Join(lines, "\n")), 0o644); err != nil {

@@ -28,3 +28,28 @@ func readKnown(name string) (map[string]string, error) {
 	}
 	return why, nil
 }
+
+// stillOpen are the changes that a log has, by their lines' text, among those that the fast tests let through.
+func stillOpen(list []change, log string) ([]change, error) {
+	b, err := os.ReadFile(log)
+	if err != nil {
+		return nil, err
+	}
+	open := map[string]bool{}
+	for _, line := range strings.Split(string(b), "\n") {
+		outcome, what, ok := strings.Cut(line, ": ")
+		if end := strings.LastIndex(what, " (line "); ok && end > 0 && outcome != killedByTests && outcome != notViable {
+			open[what[:end]] = true
+		}
+	}
+	var out []change
+	for i := range list {
+		if err := list[i].read(); err != nil {
+			return nil, err
+		}
+		if open[list[i].String()] {
+			out = append(out, list[i])
+		}
+	}
+	return out, nil
+}

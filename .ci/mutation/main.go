@@ -4,7 +4,7 @@
 // with a brute-force twin at random; on what is left the program with the change looks for a finding in itself, as `shatter
 // selftest` does. What nothing notices has survived.
 //
-// Usage, in the module's root: go run ./.ci/mutation [-seed N] [-sample N] [-jobs N] [-survivors FILE] [-log FILE] PACKAGE...
+// Usage, in the module's root: go run ./.ci/mutation [-seed N] [-sample N] [-jobs N] [-survivors FILE] [-log FILE [-again LOG]] PACKAGE...
 //
 // The file of survivors has a line for each known one, `PACKAGE FILE TYPE TEXT => why`, where why begins with equivalent: or
 // killed by. It prints the raw score first, then the score without those that are argued to be equivalent. Exit 1: below 90 %
@@ -38,6 +38,7 @@ func main() {
 	known := flag.String("survivors", ".ci/mutation/survivors.txt", "known survivors")
 	limit := flag.Duration("time", 30*time.Second, "processor time for the tests of one change; one that takes longer is killed")
 	log := flag.String("log", "", "write a line for each change to this file")
+	again := flag.String("again", "", "try only the changes of the sample that stand in this log as anything but killed by the fast tests")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		fail(fmt.Errorf("name a package, as ./allocators/caching"))
@@ -67,6 +68,12 @@ func main() {
 			list = list[:*sample]
 		}
 		fmt.Printf("%s: %d changes, %d drawn by seed %d\n", pkg, all, len(list), *seed)
+		if *again != "" {
+			if list, err = stillOpen(list, *again); err != nil {
+				fail(err)
+			}
+			fmt.Printf("%s: %d of them tried again\n", pkg, len(list))
+		}
 		s, err := tryAll(list, *jobs, *limit, why, lines)
 		if err != nil {
 			fail(err)

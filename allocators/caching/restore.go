@@ -57,6 +57,10 @@ func (a *Allocator) restoreRange(p *pool, set *streamSet, s allocators.StartSegm
 	if s.Size%p.page != 0 || s.Offset%p.page != 0 {
 		return 0, fmt.Errorf("a mapped range of %d bytes at offset %d is not made of pages of %d: %w", s.Size, s.Offset, p.page, device.ErrInvalid)
 	}
+	// Before anything is done: an error changes nothing.
+	if space := reservation(a.capacity, p.page); s.Offset > space || s.Size > space-s.Offset {
+		return 0, fmt.Errorf("a range of %d bytes at offset %d does not fit in an address range of 9/8 of the device: %w", s.Size, s.Offset, device.ErrInvalid)
+	}
 	var u *block
 	if s.Range == 0 {
 		var err error
@@ -71,12 +75,9 @@ func (a *Allocator) restoreRange(p *pool, set *streamSet, s allocators.StartSegm
 		for u = a.segments[i].first; u.next != nil; u = u.next {
 		}
 		if u = a.splitUnmapped(u, s.Range+device.Addr(s.Offset)); u == nil {
-			return 0, fmt.Errorf("offset %d lies outside the address range at %#x, which 9/8 of the device bounds: %w",
+			return 0, fmt.Errorf("offset %d does not lie behind what is mapped of the address range at %#x: %w",
 				s.Offset, uint64(s.Range), device.ErrInvalid)
 		}
-	}
-	if u.size < s.Size {
-		return 0, fmt.Errorf("a range of %d bytes does not fit in an address range of 9/8 of the device: %w", s.Size, device.ErrInvalid)
 	}
 	addr := u.addr
 	ok, err := a.mapPages(u, s.Size)

@@ -2,6 +2,7 @@ package caching
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,22 +27,34 @@ func TestRestoreGoesOnAsBefore(t *testing.T) {
 			return a, dev
 		}
 		a, _ := make1()
-		live := map[int]device.Addr{} // by name
+		var live []device.Addr
+		drop := func() (addr device.Addr) {
+			i := r.IntN(len(live))
+			addr = live[i]
+			live = slices.Delete(live, i, i+1)
+			return addr
+		}
 		sizes := []uint64{500, 4 << 10, 700 << 10, 1 << 20, 3 << 20, 9 << 20, 11 << 20, 40 << 20, 100 << 20}
-		for i := range 150 {
+		// What stands at the beginning of an expandable segment stays: a hole there cannot be told from another base.
+		for _, n := range []uint64{1, 2 << 20} {
+			for stream := range device.Stream(2) {
+				_, err := a.Alloc(n, stream)
+				require.NoError(t, err)
+			}
+		}
+		for range 150 {
 			if r.IntN(3) > 0 {
 				b, err := a.Alloc(sizes[r.IntN(len(sizes))]+r.Uint64N(3), device.Stream(r.IntN(2)))
 				require.NoError(t, err)
-				live[i] = b.Addr
-			} else {
-				for k, addr := range live {
-					require.NoError(t, a.Free(addr))
-					delete(live, k)
-					break
-				}
+				live = append(live, b.Addr)
+			} else if len(live) > 0 {
+				require.NoError(t, a.Free(drop()))
+			}
+			if r.IntN(20) == 0 {
+				require.NoError(t, a.EmptyCache()) // leaves unmapped pages between mapped ones
 			}
 		}
-		b, moved := restored(t, a, make1)
+		b, moved := restored(t, a, make1, r)
 		sameState(t, a, b, moved)
 		for range 60 {
 			if r.IntN(2) == 0 {
@@ -51,14 +64,11 @@ func TestRestoreGoesOnAsBefore(t *testing.T) {
 				require.Equal(t, errA == nil, errB == nil)
 				require.Equal(t, x.Size, y.Size)
 				moved[x.Addr] = y.Addr
-				live[1000+len(live)] = x.Addr
-			} else {
-				for k, addr := range live {
-					require.NoError(t, a.Free(addr))
-					require.NoError(t, b.Free(moved[addr]))
-					delete(live, k)
-					break
-				}
+				live = append(live, x.Addr)
+			} else if len(live) > 0 {
+				addr := drop()
+				require.NoError(t, a.Free(addr))
+				require.NoError(t, b.Free(moved[addr]))
 			}
 			require.Equal(t, a.stats.ReservedBytes.All.Current, b.stats.ReservedBytes.All.Current, "seed %d %s", seed, conf)
 		}
@@ -66,9 +76,11 @@ func TestRestoreGoesOnAsBefore(t *testing.T) {
 	}
 }
 
-// restored makes an allocator that starts from the state of another, with the new address of each live block.
-func restored(t *testing.T, a *Allocator, make1 func() (*Allocator, device.Device)) (*Allocator, map[device.Addr]device.Addr) {
-	b, _ := make1()
+// restored makes an allocator that starts from the state of another, with the new address of each live block. The live blocks of
+// a segment come in any order.
+func restored(t *testing.T, a *Allocator, make1 func() (*Allocator, device.Device), r *rand.Rand) (*Allocator, map[device.Addr]device.Addr) {
+	b, dev := make1()
+	var taken uint64
 	moved := map[device.Addr]device.Addr{}
 	var s allocators.Snapshot
 	a.Snapshot(&s)
@@ -91,20 +103,45 @@ func restored(t *testing.T, a *Allocator, make1 func() (*Allocator, device.Devic
 			}
 			at, err := b.RestoreSegment(seg)
 			require.NoError(t, err)
+			taken += seg.Size
+			free, total := dev.Info()
+			require.Equal(t, taken, total-free)
+			require.Equal(t, []allocators.BlockInfo{{
+				Addr: at, Size: seg.Size, State: allocators.Free, InPool: true, Small: g.Small, Expandable: g.Expandable, Stream: g.Stream,
+			}}, touchedBlocks(b), "the new segment is one free block")
 			if base == 0 {
 				base, first = at, from
 			}
-			for ; k < end; k++ {
-				if m := &blocks[k]; m.State == allocators.Live {
-					got, err := b.RestoreBlock(at+(m.Addr-from), m.Size, m.Requested)
-					require.NoError(t, err)
-					moved[m.Addr] = got.Addr
-				}
+			order := r.Perm(end - k)
+			if r.IntN(2) == 0 {
+				slices.Sort(order)
 			}
-			k--
+			for _, i := range order {
+				m := &blocks[k+i]
+				if m.State != allocators.Live {
+					continue
+				}
+				got, err := b.RestoreBlock(at+(m.Addr-from), m.Size, m.Requested)
+				require.NoError(t, err)
+				require.Equal(t, allocators.Block{Addr: at + (m.Addr - from), Size: m.Size}, got)
+				require.Contains(t, touchedBlocks(b), allocators.BlockInfo{
+					Addr: got.Addr, Size: m.Size, Requested: m.Requested, State: allocators.Live, Small: g.Small, Expandable: g.Expandable, Stream: g.Stream,
+				})
+				moved[m.Addr] = got.Addr
+			}
+			k = end - 1
 		}
 	}
 	return b, moved
+}
+
+// touchedBlocks are the blocks that an allocator says it touched.
+func touchedBlocks(a *Allocator) []allocators.BlockInfo {
+	var out []allocators.BlockInfo
+	for _, n := range a.Touched(nil) {
+		out = append(out, n.Block)
+	}
+	return out
 }
 
 // sameState compares the blocks of two allocators by size and state, and what they count.
@@ -130,10 +167,14 @@ func sameState(t *testing.T, a, b *Allocator, _ map[device.Addr]device.Addr) {
 		{&a.stats.ReservedBytes, &b.stats.ReservedBytes}, {&a.stats.AllocatedBytes, &b.stats.AllocatedBytes},
 		{&a.stats.InactiveSplitBytes, &b.stats.InactiveSplitBytes}, {&a.stats.InactiveSplit, &b.stats.InactiveSplit},
 		{&a.stats.Segment, &b.stats.Segment}, {&a.stats.RequestedBytes, &b.stats.RequestedBytes},
+		{&a.stats.Allocation, &b.stats.Allocation}, {&a.stats.Active, &b.stats.Active}, {&a.stats.ActiveBytes, &b.stats.ActiveBytes},
 	} {
 		require.Equal(t, p[0].All.Current, p[1].All.Current)
 		require.Equal(t, p[0].Small.Current, p[1].Small.Current)
 	}
+	require.Equal(t, a.stats.OversizeAllocations.Current, b.stats.OversizeAllocations.Current)
+	require.Equal(t, a.stats.OversizeSegments.Current, b.stats.OversizeSegments.Current)
+	require.Equal(t, a.reserved, b.reserved)
 }
 
 func TestRestoreRefuses(t *testing.T) {
@@ -155,8 +196,64 @@ func TestRestoreRefuses(t *testing.T) {
 	require.EqualValues(t, 70<<20, a.NextCapacity())
 	_, err = a.RestoreSegment(allocators.StartSegment{Size: 60 << 20})
 	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	idle, err = a.RestoreSegment(allocators.StartSegment{Size: 20 << 20, Idle: true, Needed: 24 << 20})
+	require.NoError(t, err)
+	require.NotZero(t, idle, "there is just room enough")
+	a, err = New(dev, DefaultSettings())
+	require.NoError(t, err)
+	_, err = a.RestoreBlock(at, 512, 1)
+	require.ErrorIs(t, err, device.ErrInvalid, "there is no segment")
 	_, err = a.RestoreSegment(allocators.StartSegment{Size: 5 << 20, Expandable: true})
 	require.ErrorContains(t, err, "not made of pages")
+}
+
+// TestRestoreRange: where a mapped range of an expandable segment can stand.
+func TestRestoreRange(t *testing.T) {
+	dev, err := simdev.New(simdev.Options{Capacity: 80 << 20})
+	require.NoError(t, err)
+	a, err := New(dev, DefaultSettings())
+	require.NoError(t, err)
+	const page = 20 << 20
+	classic, err := a.RestoreSegment(allocators.StartSegment{Size: page})
+	require.NoError(t, err)
+	at, err := a.RestoreSegment(allocators.StartSegment{Size: page, Expandable: true})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		segment allocators.StartSegment
+		want    string
+	}{
+		{allocators.StartSegment{Size: page, Offset: page + 512, Range: at}, "not made of pages"},
+		{allocators.StartSegment{Size: page + 512, Offset: page, Range: at}, "not made of pages"},
+		{allocators.StartSegment{Size: page, Offset: page, Range: at + 1}, "no expandable segment begins at"},
+		{allocators.StartSegment{Size: page, Offset: page, Range: classic}, "no expandable segment begins at"},
+		{allocators.StartSegment{Size: page, Offset: page, Range: at + 1<<40}, "no expandable segment begins at"},
+		{allocators.StartSegment{Size: page, Offset: 0, Range: at}, "does not lie behind what is mapped"},      // mapped
+		{allocators.StartSegment{Size: page, Offset: page, Range: at}, "does not lie behind what is mapped"},   // touches a mapped one
+		{allocators.StartSegment{Size: page, Offset: 5 * page, Range: at}, "does not fit in an address range"}, // the end
+		{allocators.StartSegment{Size: 3 * page, Offset: 3 * page, Range: at}, "does not fit in an address range"},
+		{allocators.StartSegment{Size: 6 * page}, "does not fit in an address range"},
+	} {
+		c.segment.Expandable = true
+		_, err := a.RestoreSegment(c.segment)
+		require.ErrorContains(t, err, c.want, "%+v", c.segment)
+		require.ErrorIs(t, err, device.ErrInvalid)
+	}
+	up, err := a.RestoreSegment(allocators.StartSegment{Size: 2 * page, Offset: 3 * page, Range: at, Expandable: true})
+	require.NoError(t, err)
+	require.Equal(t, at+3*page, up, "up to the very end")
+	_, err = a.RestoreSegment(allocators.StartSegment{Size: page, Offset: 2 * page, Range: at, Expandable: true})
+	require.ErrorContains(t, err, "does not lie behind what is mapped", "the last range is mapped")
+	_, err = a.RestoreSegment(allocators.StartSegment{Size: page, Expandable: true})
+	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	var s allocators.Snapshot
+	a.Snapshot(&s)
+	var states []allocators.State
+	var sizes []uint64
+	for _, b := range s.BlocksOf(0) {
+		states, sizes = append(states, b.State), append(sizes, b.Size)
+	}
+	require.Equal(t, []allocators.State{allocators.Free, allocators.Unmapped, allocators.Free}, states)
+	require.Equal(t, []uint64{page, 2 * page, 2 * page}, sizes)
 }
 
 // TestRuleSets: the differences between versions that settings show.

@@ -156,6 +156,8 @@ func TestConfigure(t *testing.T) {
 	require.Equal(t, set, a.Settings(), "an error changes nothing")
 	require.NoError(t, a.Configure("max_split_size_mb:128,x_memory_fraction:0.5"))
 	require.Empty(t, a.Promise().Void)
+	require.NoError(t, a.Configure("max_split_size_mb:128,garbage_collection_threshold:0.5"))
+	require.Empty(t, a.Promise().Void, "the limit stays as it is")
 	require.NoError(t, a.Configure("max_split_size_mb:32"))
 	require.Equal(t, "max_split_size_mb was lowered in mid-run", a.Promise().Void)
 	for _, f := range []float64{-0.1, 1.1, math.NaN()} {

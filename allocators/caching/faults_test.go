@@ -1,0 +1,135 @@
+package caching
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/device/faultdev"
+	"github.com/shatter-gpu/shatter/allocators/device/simdev"
+)
+
+// TestFailedCalls makes each kind of device call fail once, the first to the eighth of it, in a short program. Whatever fails, the
+// blocks tile their segments, what is counted as reserved is what the device gave, and the same operation made again goes through;
+// in the end nothing is left at the device.
+func TestFailedCalls(t *testing.T) {
+	hits := map[string]int{}
+	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:30"} {
+		for _, call := range []string{"malloc", "free", "reserve", "unreserve", "create", "release", "map", "unmap", "record", "done", "wait", "sync", "destroy"} {
+			for nth := 1; nth <= 8; nth++ {
+				plan, err := faultdev.Parse(fmt.Sprintf("fail %s nth %d", call, nth), func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
+				require.NoError(t, err)
+				sim, err := simdev.New(simdev.Options{Capacity: 200 * mib})
+				require.NoError(t, err)
+				dev := faultdev.New(sim, plan)
+				set, _, err := ParseSettings(conf)
+				require.NoError(t, err)
+				a, err := New(dev, set)
+				require.NoError(t, err)
+				failures := 0
+				withFaults(t, fmt.Sprintf("%s, %s", conf, plan), dev, a, &failures)
+				hits[call] += failures
+			}
+		}
+	}
+	for _, call := range []string{"malloc", "free", "reserve", "unreserve", "create", "release", "map", "unmap", "record", "done", "wait", "sync", "destroy"} {
+		require.NotZero(t, hits[call], call)
+	}
+}
+
+// withFaults runs the program; what fails for another reason than lack of memory is made again.
+func withFaults(t *testing.T, name string, dev *faultdev.Device, a *Allocator, failures *int) {
+	var live []device.Addr
+	try := func(what string, do func() error) {
+		err := do()
+		consistent(t, name+", "+what, dev, a)
+		if err == nil || errors.Is(err, device.ErrOutOfMemory) {
+			return
+		}
+		*failures++
+		if again := do(); !errors.Is(again, device.ErrOutOfMemory) {
+			require.NoError(t, again, "%s: %s again, after %v", name, what, err)
+		}
+		consistent(t, name+", "+what+" again", dev, a)
+	}
+	alloc := func(bytes uint64, s device.Stream) {
+		try(fmt.Sprintf("alloc %d", bytes), func() error {
+			b, err := a.Alloc(bytes, s)
+			if err == nil {
+				live = append(live, b.Addr)
+			}
+			return err
+		})
+	}
+	free := func(i int) {
+		addr := live[i]
+		try("free", func() error { return a.Free(addr) })
+		live = append(live[:i], live[i+1:]...)
+	}
+	record := func(i int, s device.Stream) {
+		try("record", func() error { return a.Record(live[i], s) })
+	}
+	alloc(90*mib, 0) // five pages
+	alloc(50*mib, 0)
+	alloc(1, 1)
+	alloc(3*mib, 1)
+	record(0, 1)
+	record(0, 2)
+	record(1, 1)
+	free(0) // both pending
+	free(0)
+	alloc(70*mib, 0) // waits for them and returns what is whole
+	try("sync", func() error { return dev.SyncAll() })
+	alloc(45*mib, 1)
+	record(0, 0)
+	free(0)
+	try("empty", a.EmptyCache)
+	alloc(100*mib, 1)
+	alloc(100*mib, 0)
+	for len(live) > 0 {
+		free(0)
+	}
+	try("empty", a.EmptyCache)
+	try("empty", a.EmptyCache)
+	dev.Pause()
+	require.NoError(t, a.EmptyCache())
+	held := dev.Held()
+	if len(a.segments) > 0 { // address space that the device failed to take back stays, to be used again
+		require.Equal(t, 1, held.Reservations, name)
+		require.True(t, a.segments[0].first.next == nil && !a.segments[0].first.mapped, name)
+		held.Reservations = 0
+	}
+	require.Equal(t, faultdev.Held{}, held, name)
+}
+
+// consistent holds what an allocator says against itself and the device.
+func consistent(t *testing.T, name string, dev *faultdev.Device, a *Allocator) {
+	var s allocators.Snapshot
+	a.Snapshot(&s)
+	var mapped uint64
+	for i := range s.Segments {
+		g := &s.Segments[i]
+		at := g.Addr
+		for _, b := range s.BlocksOf(i) {
+			require.Equal(t, at, b.Addr, "%s: a gap or an overlap", name)
+			at = b.End()
+			if b.State != allocators.Unmapped {
+				mapped += b.Size
+			}
+		}
+		require.Equal(t, g.Addr+device.Addr(g.Size), at, "%s: the end of a segment", name)
+	}
+	require.Equal(t, mapped, a.reserved, name)
+	require.Equal(t, mapped, uint64(a.stats.ReservedBytes.All.Current), name)
+	// Chunks that the device did not take back are owed to it.
+	free, total := dev.Info()
+	require.GreaterOrEqual(t, total-free, mapped, name)
+	if len(a.owed) == 0 {
+		require.Equal(t, mapped, total-free, name)
+	}
+}
