@@ -1,13 +1,12 @@
 // Package recording keeps what an allocator held after every operation of a run, small enough for a page that is stepped
 // through: the state before the first operation, then of each operation only what it changed.
 //
-// In go a program, a target and a device; out comes a Recording, which is JSON for a page's script as it is, and Samples,
-// where the bytes of the device were after each operation. Neither grows beyond limits that are given: of a longer run a
-// window is kept, and Cut says in words what is missing.
+// In go a program, targets and a device; out comes a Group, a Recording a target, which is JSON for a page's script as it is, and
+// Samples, where the bytes of the device were after each operation. It does not grow beyond limits that are given: of a longer
+// run a window is kept, and Cut says in words what is missing.
 package recording
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -16,6 +15,20 @@ import (
 	"github.com/shatter-gpu/shatter/harness/measure"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
+
+// Group is the same window of a trace on several allocators.
+type Group struct {
+	// From is the window's first operation, Ops how many it has, of Of in the trace.
+	From int `json:"from"`
+	Ops  int `json:"ops"`
+	Of   int `json:"of"`
+	// Texts are the operations of the window, a line each; Earlier those before it that allocated what is still live.
+	Texts   string         `json:"texts"`
+	Earlier map[int]string `json:"earlier,omitempty"`
+	// Cut says what of the trace is missing, empty if nothing is.
+	Cut        string       `json:"cut,omitempty"`
+	Recordings []*Recording `json:"recordings"`
+}
 
 // Recording is a window of a run, operation by operation.
 //
@@ -33,20 +46,14 @@ type Recording struct {
 	Allocator string `json:"allocator"`
 	Capacity  uint64 `json:"capacity"` // bytes
 	// Unit is bytes: every other size here is a multiple of it.
-	Unit uint64 `json:"unit"`
-	// From is the window's first operation, Ops how many it has, of Of in the trace.
-	From     int       `json:"from"`
-	Ops      int       `json:"ops"`
-	Of       int       `json:"of"`
+	Unit     uint64    `json:"unit"`
 	Segments []Segment `json:"segments"`
 	Steps    []uint64  `json:"steps"`
-	// Texts are the operations of the window, a line each; Earlier those before it that allocated what is still live.
-	Texts   string         `json:"texts"`
-	Earlier map[int]string `json:"earlier,omitempty"`
-	// Cut says what is missing, empty if nothing is.
-	Cut string `json:"cut,omitempty"`
+	// Ops is how many operations of the window are here: fewer than all if the allocator came to an End before, which says how.
+	Ops int    `json:"ops"`
+	End string `json:"end,omitempty"`
 
-	// Samples has the state after each operation of the window.
+	// Samples has the state before the window and after each operation of it.
 	Samples []Sample `json:"-"`
 }
 
@@ -83,10 +90,10 @@ const (
 	after = 10
 )
 
-// Record runs a program on a target and keeps what it held. interest is the operation to have in the window, such as the first
-// refusal; -1 for the one at which live bytes are at their peak. An error is a fault of the harness; an allocator that panics ends
-// the recording, and Cut says so.
-func Record(p *executor.Program, t executor.Target, newDevice measure.NewDevice, capacity uint64, interest int, l Limits) (*Recording, error) {
+// Record runs a program on each target and keeps what it held. interest is the operation to have in the window, such as the first
+// refusal; -1 for the one at which live bytes are at their peak. An error is a fault of the harness, or says that even the
+// operation of interest alone is too much; an allocator that panics ends its recording.
+func Record(p *executor.Program, targets []executor.Target, newDevice measure.NewDevice, capacity uint64, interest int, l Limits) (*Group, error) {
 	if l.Ops <= 0 {
 		l.Ops = defaultOps
 	}
@@ -98,21 +105,30 @@ func Record(p *executor.Program, t executor.Target, newDevice measure.NewDevice,
 		interest = max(interest, 0)
 	}
 	from, to := window(p.Len(), interest, l.Ops)
-	for {
-		r, err := recordWindow(p, t, newDevice, capacity, from, to, l.Numbers)
+	large := false
+again:
+	g := &Group{From: from, Ops: to - from, Of: p.Len()}
+	for _, t := range targets {
+		r, err := record(p, t, newDevice, capacity, from, to, l.Numbers)
 		if err != nil {
 			return nil, err
 		}
-		full := r.From+r.Ops < to && r.Cut == ""
-		if !full || r.From+r.Ops > interest {
-			r.finish(p, full)
-			return r, nil
+		g.Recordings = append(g.Recordings, r)
+		if end := from + r.Ops; end < to && r.End == "" { // too many numbers
+			switch large = true; {
+			case end > interest:
+				to = end
+			case from == interest:
+				return nil, fmt.Errorf("%s on %s after operation %d: more than %s numbers, too much for a map",
+					p.Trace.Name, t.Name, interest, thousands(l.Numbers))
+			default:
+				from = interest - (interest-from)/2
+			}
+			goto again
 		}
-		if from == interest {
-			return nil, fmt.Errorf("%s on %s after operation %d: more than %d numbers, too much for a map", p.Trace.Name, t.Name, interest, l.Numbers)
-		}
-		from = interest - (interest-from)/2 // nearer: what changes before it is left out
 	}
+	g.finish(p, large)
+	return g, nil
 }
 
 // window chooses at most n operations of all, most of them before the one of interest.
@@ -124,13 +140,13 @@ func window(all, interest, n int) (from, to int) {
 	return from, from + n
 }
 
-// recordWindow keeps the operations from..to-1, or fewer once there are too many numbers.
-func recordWindow(p *executor.Program, t executor.Target, newDevice measure.NewDevice, capacity uint64, from, to, numbers int) (*Recording, error) {
+// record keeps the operations from..to-1 on a target, or fewer once there are too many numbers.
+func record(p *executor.Program, t executor.Target, newDevice measure.NewDevice, capacity uint64, from, to, numbers int) (*Recording, error) {
 	dev, err := newDevice(capacity)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{rec: &Recording{Allocator: t.Name, Capacity: capacity, From: from, Of: p.Len()}, born: map[uint64]int{}}
+	b := &builder{rec: &Recording{Allocator: t.Name, Capacity: capacity}, born: map[uint64]int{}}
 	seen := executor.Property{ID: "recording", Op: b.look}
 	r, err := executor.Start(p, t, executor.Options{Device: dev, Properties: []executor.Property{seen}})
 	if err != nil {
@@ -147,16 +163,19 @@ func recordWindow(p *executor.Program, t executor.Target, newDevice measure.NewD
 			return nil, err
 		}
 		if died != "" {
-			b.rec.Cut = fmt.Sprintf("%s at operation %d", died, r.Position())
+			b.rec.End = fmt.Sprintf("%s at operation %d", died, r.Position())
 			break
 		}
-		switch at := r.Position(); {
-		case at == from:
+		at := r.Position()
+		if at >= from {
 			b.step(r)
-		case at > from:
-			b.step(r)
+		}
+		if at > from {
 			b.rec.Ops++
 		}
+	}
+	if b.rec.End == "" && !r.More() && r.Position() < to {
+		b.rec.End = fmt.Sprintf("the run ended at operation %d", r.Position()-1)
 	}
 	return b.rec, nil
 }
@@ -172,28 +191,28 @@ func step(r *executor.Run) (died string, err error) {
 }
 
 // finish divides sizes by what they have in common and adds the texts.
-func (r *Recording) finish(p *executor.Program, full bool) {
-	r.shrinkUnits()
+func (g *Group) finish(p *executor.Program, large bool) {
 	var texts []byte
-	for i := r.From; i < r.From+r.Ops; i++ {
+	for i := g.From; i < g.From+g.Ops; i++ {
 		texts = trace.Append(texts, p.Trace.Ops[i])
 		texts = append(texts, '\n')
 	}
-	r.Texts = string(texts)
-	_ = r.eachBlock(func(_ int, _, _ uint64, born int) {
-		if born >= 0 && born < r.From {
-			if r.Earlier == nil {
-				r.Earlier = map[int]string{}
+	g.Texts = string(texts)
+	for _, r := range g.Recordings {
+		r.shrinkUnits()
+		r.eachBlock(func(at int) {
+			if born := int(r.Steps[at+4]) - 1; born >= 0 && born < g.From {
+				if g.Earlier == nil {
+					g.Earlier = map[int]string{}
+				}
+				g.Earlier[born] = p.Trace.Ops[born].String()
 			}
-			r.Earlier[born] = p.Trace.Ops[born].String()
-		}
-	})
-	switch {
-	case r.Cut != "":
-	case r.From > 0 || r.From+r.Ops < r.Of:
-		r.Cut = fmt.Sprintf("operations %s to %s of %s are kept here", thousands(r.From), thousands(r.From+r.Ops-1), thousands(r.Of))
-		if full {
-			r.Cut += ", the others would make the page too large"
+		})
+	}
+	if g.Ops < g.Of {
+		g.Cut = fmt.Sprintf("operations %s to %s of %s are kept here", thousands(g.From), thousands(g.From+g.Ops-1), thousands(g.Of))
+		if large {
+			g.Cut += "; with the others the page would be too large"
 		}
 	}
 }
@@ -205,9 +224,6 @@ func thousands(n int) string {
 	}
 	return s
 }
-
-// JSON returns the recording for a script.
-func (r *Recording) JSON() (json.RawMessage, error) { return json.Marshal(r) }
 
 // sample takes a state apart. free is the device's.
 func sample(s *allocators.Snapshot, capacity, free uint64) Sample {

@@ -124,12 +124,15 @@ func TestDifferencesGiveEveryState(t *testing.T) {
 				newDevice = low
 			}
 			p, tg := executor.Compile(tr), target(t, name)
-			rec, err := Record(p, tg, newDevice, capacity, -1, Limits{})
+			group, err := Record(p, []executor.Target{tg}, newDevice, capacity, -1, Limits{})
 			require.NoError(t, err)
-			require.Equal(t, []int{0, p.Len(), p.Len()}, []int{rec.From, rec.Ops, rec.Of})
-			require.Empty(t, rec.Cut)
+			require.Equal(t, []int{0, p.Len(), p.Len()}, []int{group.From, group.Ops, group.Of})
+			require.Empty(t, group.Cut)
+			require.Equal(t, p.Len(), strings.Count(group.Texts, "\n"))
+			rec := group.Recordings[0]
+			require.Equal(t, p.Len(), rec.Ops)
+			require.Empty(t, rec.End)
 			require.Len(t, rec.Samples, p.Len()+1)
-			require.Equal(t, p.Len(), strings.Count(rec.Texts, "\n"))
 
 			dev, err := newDevice(capacity)
 			require.NoError(t, err)
@@ -179,17 +182,19 @@ func TestWindow(t *testing.T) {
 	w, err := gen.Find("mixed")
 	require.NoError(t, err)
 	tr := gen.Generate(w, 3, gen.Params{Ops: 3000})
-	p, tg := executor.Compile(tr), target(t, "classic")
-	whole, err := Record(p, tg, simulated, 80<<30, 1500, Limits{})
+	p, both := executor.Compile(tr), []executor.Target{target(t, "classic"), target(t, "expandable")}
+	whole, err := Record(p, both, simulated, 80<<30, 1500, Limits{})
 	require.NoError(t, err)
-	full := &reader{r: whole, blocks: map[uint64][]piece{}}
-	var states [][]piece
-	for range whole.Ops + 1 {
-		full.step()
-		states = append(states, full.all())
+	states := make([][][]piece, len(both))
+	for k, r := range whole.Recordings {
+		full := &reader{r: r, blocks: map[uint64][]piece{}}
+		for range whole.Ops + 1 {
+			full.step()
+			states[k] = append(states[k], full.all())
+		}
 	}
 	for _, l := range []Limits{{Ops: 1000}, {Ops: 100}, {Numbers: 20_000}, {Numbers: 5_000}} {
-		part, err := Record(p, tg, simulated, 80<<30, 1500, l)
+		part, err := Record(p, both, simulated, 80<<30, 1500, l)
 		require.NoError(t, err)
 		require.LessOrEqual(t, part.From, 1500)
 		require.Greater(t, part.From+part.Ops, 1500)
@@ -198,19 +203,23 @@ func TestWindow(t *testing.T) {
 		if l.Ops > 0 {
 			require.Equal(t, l.Ops, part.Ops)
 		}
-		d := &reader{r: part, blocks: map[uint64][]piece{}}
-		for n := range part.Ops + 1 {
-			d.step()
-			require.Equal(t, states[part.From+n], d.all(), "%+v: after operation %d", l, part.From+n-1)
-		}
-		// Whoever allocated what is still live can be named.
-		for _, b := range d.all() {
-			if b.born >= 0 && b.born < part.From {
-				require.Equal(t, tr.Ops[b.born].String(), part.Earlier[b.born])
+		for k, r := range part.Recordings {
+			require.Equal(t, part.Ops, r.Ops)
+			d := &reader{r: r, blocks: map[uint64][]piece{}}
+			for n := range part.Ops + 1 {
+				d.step()
+				require.Equal(t, states[k][part.From+n], d.all(), "%+v: after operation %d", l, part.From+n-1)
+			}
+			require.Equal(t, len(r.Steps), d.at)
+			// Whoever allocated what is still live can be named.
+			for _, b := range d.all() {
+				if b.born >= 0 && b.born < part.From {
+					require.Equal(t, tr.Ops[b.born].String(), part.Earlier[b.born])
+				}
 			}
 		}
 	}
-	_, err = Record(p, tg, simulated, 80<<30, 1500, Limits{Numbers: 10})
+	_, err = Record(p, both, simulated, 80<<30, 1500, Limits{Numbers: 10})
 	require.ErrorContains(t, err, "too much for a map")
 }
 
@@ -218,18 +227,14 @@ func TestWindow(t *testing.T) {
 func TestUnits(t *testing.T) {
 	tr, err := trace.ParseString("units", "alloc 0 30MiB\nalloc 1 10MiB\nfree 0\n")
 	require.NoError(t, err)
-	rec, err := Record(executor.Compile(tr), target(t, "classic"), simulated, 100<<20, -1, Limits{})
+	g, err := Record(executor.Compile(tr), []executor.Target{target(t, "classic")}, simulated, 100<<20, -1, Limits{})
 	require.NoError(t, err)
-	require.EqualValues(t, 10<<20, rec.Unit)
-	doc, err := rec.JSON()
+	doc, err := json.Marshal(g)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"allocator":"classic","capacity":104857600,"unit":10485760,"from":0,"ops":3,"of":3,
-		"segments":[{"at":"0x7f0000000000","size":3},{"at":"0x7f0001e00000","size":1}],
-		"steps":[0,10,0,0, 0,7,0,1,0,0,3,3,1, 0,6,0,1,1,0,1,3,2, 0,6,0,1,0,0,3,1,0],
-		"texts":"alloc 0 31457280\nalloc 1 10485760\nfree 0\n"}`, string(doc))
-	var back Recording
-	require.NoError(t, json.Unmarshal(doc, &back))
-	require.Equal(t, rec.Steps, back.Steps)
+	require.JSONEq(t, `{"from":0,"ops":3,"of":3,"texts":"alloc 0 31457280\nalloc 1 10485760\nfree 0\n",
+		"recordings":[{"allocator":"classic","capacity":104857600,"unit":10485760,"ops":3,
+			"segments":[{"at":"0x7f0000000000","size":3},{"at":"0x7f0001e00000","size":1}],
+			"steps":[0,10,0,0, 0,7,0,1,0,0,3,3,1, 0,6,0,1,1,0,1,3,2, 0,6,0,1,0,0,3,1,0]}]}`, string(doc))
 }
 
 // bomb panics at its third allocation.
@@ -249,11 +254,12 @@ func TestPanicEndsTheRecording(t *testing.T) {
 	tr, err := trace.ParseString("bomb", "alloc 0 1MiB\nalloc 1 1MiB\nalloc 2 1MiB\nalloc 3 1MiB\n")
 	require.NoError(t, err)
 	inner := target(t, "direct")
-	rec, err := Record(executor.Compile(tr), executor.Target{Name: "bomb", New: func(d device.Device) (allocators.Allocator, error) {
+	g, err := Record(executor.Compile(tr), []executor.Target{{Name: "bomb", New: func(d device.Device) (allocators.Allocator, error) {
 		a, err := inner.New(d)
 		return &bomb{Allocator: a}, err
-	}}, simulated, 1<<30, -1, Limits{})
+	}}, inner}, simulated, 1<<30, -1, Limits{})
 	require.NoError(t, err)
-	require.Equal(t, "the allocator panicked (boom) at operation 2", rec.Cut)
-	require.Equal(t, 2, rec.Ops)
+	require.Equal(t, "the allocator panicked (boom) at operation 2", g.Recordings[0].End)
+	require.Equal(t, 2, g.Recordings[0].Ops)
+	require.Equal(t, 4, g.Recordings[1].Ops)
 }

@@ -1,52 +1,34 @@
 package recording
 
-import "fmt"
-
-// each calls visit with the place in Steps of every number that is a size or an offset, and block with every block put.
-func (r *Recording) each(size func(at int), block func(step int, at int)) error {
-	at := 0
-	for step := 0; at < len(r.Steps); step++ {
-		bad := fmt.Errorf("recording of %s: step %d is cut off", r.Allocator, step)
-		if at+3 > len(r.Steps) {
-			return bad
-		}
+// each calls size with the place in Steps of every number that is a size or an offset, and block with that of every block.
+func (r *Recording) each(size, block func(at int)) {
+	for at := 0; at < len(r.Steps); {
 		size(at + 1)
-		gone := int(r.Steps[at+2])
-		at += 3 + gone
-		if at >= len(r.Steps) {
-			return bad
-		}
+		at += 3 + int(r.Steps[at+2])
 		put := int(r.Steps[at])
 		at++
-		if at+5*put > len(r.Steps) {
-			return bad
-		}
 		for range put {
 			size(at + 1)
 			size(at + 2)
-			block(step, at)
+			block(at)
 			at += 5
 		}
 	}
-	return nil
 }
 
-// eachBlock calls visit with every block that a step puts.
-func (r *Recording) eachBlock(visit func(step int, offset, size uint64, born int)) error {
-	return r.each(func(int) {}, func(step, at int) {
-		visit(step, r.Steps[at+1], r.Steps[at+2], int(r.Steps[at+4])-1)
-	})
-}
+// eachBlock calls visit with the place of every block.
+func (r *Recording) eachBlock(visit func(at int)) { r.each(func(int) {}, visit) }
 
 // shrinkUnits divides all sizes by their greatest common divisor.
 func (r *Recording) shrinkUnits() {
 	r.Unit = 0
-	_ = r.each(func(at int) { r.Unit = gcd(r.Steps[at], r.Unit) }, func(int, int) {})
+	nothing := func(int) {}
+	r.each(func(at int) { r.Unit = gcd(r.Steps[at], r.Unit) }, nothing)
 	for _, g := range r.Segments {
 		r.Unit = gcd(gcd(g.Size, g.Page), r.Unit)
 	}
 	r.Unit = max(r.Unit, 1)
-	_ = r.each(func(at int) { r.Steps[at] /= r.Unit }, func(int, int) {})
+	r.each(func(at int) { r.Steps[at] /= r.Unit }, nothing)
 	for i := range r.Segments {
 		r.Segments[i].Size /= r.Unit
 		r.Segments[i].Page /= r.Unit
