@@ -144,6 +144,9 @@ func (a *Axis) ticks(n int) []float64 {
 	}
 	var out []float64
 	for v := math.Ceil(a.From/step-1e-9) * step; v <= a.To+step*1e-6 && len(out) <= 2*n; v += step {
+		if v == 0 {
+			v = 0 // no minus
+		}
 		out = append(out, v)
 	}
 	return out

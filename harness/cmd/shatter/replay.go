@@ -21,6 +21,7 @@ type replayFlags struct {
 	targetFlags
 	json, history bool
 	log, svg      string
+	html          string
 	snapshot      string
 	at            int
 }
@@ -44,8 +45,9 @@ behind it, which is again a trace.`,
 	c.Flags().BoolVar(&f.history, "history", false, "print the history of each allocator behind its summary")
 	c.Flags().StringVar(&f.log, "log", "", "write a decision log (TSV, the columns of conform) to this file; one trace and one allocator")
 	c.Flags().StringVar(&f.svg, "map", "", "draw the memory maps of the allocators, one below the other, to this SVG file; one trace")
+	c.Flags().StringVar(&f.html, "html", "", "write a page with the memory maps of the allocators, to step through, to this HTML file; one trace")
 	c.Flags().StringVar(&f.snapshot, "snapshot", "", "write what PyTorch would have recorded to this file, a memory snapshot; one trace and one allocator")
-	c.Flags().IntVar(&f.at, "at", -1, "operation whose state --map draws (default: the first refusal, else the last)")
+	c.Flags().IntVar(&f.at, "at", -1, "operation whose state --map draws and --html shows first (default: the first refusal, else the last)")
 	return c
 }
 
@@ -65,6 +67,9 @@ func (f *replayFlags) run(c *cobra.Command, args []string) error {
 	}
 	if f.svg != "" && len(traces) != 1 {
 		return fmt.Errorf("--map takes one trace, not %d", len(traces))
+	}
+	if f.html != "" && len(traces) != 1 {
+		return fmt.Errorf("--html takes one trace, not %d", len(traces))
 	}
 	targets := make([][]executor.Target, len(traces))
 	capacities := make([]uint64, len(traces))
@@ -116,6 +121,11 @@ func (f *replayFlags) run(c *cobra.Command, args []string) error {
 				return err
 			}
 			if err := writeSnapshot(f.snapshot, t, spec, capacities[i]); err != nil {
+				return err
+			}
+		}
+		if f.html != "" {
+			if err := f.writePage(p, targets[i], capacities[i], answers); err != nil {
 				return err
 			}
 		}
