@@ -10,7 +10,7 @@ mkdir -p "$out/traces"
 go build -trimpath -tags cuda -ldflags '-s -w' -o "$out/shatter" ./harness/cmd/shatter
 go test -c -trimpath -tags cuda -ldflags '-s -w' -o "$out/cudadev.test" ./allocators/device/cudadev
 cp reports/gpu/run.sh corpus/record/record_torch.py "$out/"
-cp corpus/accepted/*.trace "$out/traces/"
+cp corpus/accepted/46-article-*.trace "$out/traces/"
 tar -C bin -czf bin/shatter-gpu.tar.gz gpu
 
 newest=0.0

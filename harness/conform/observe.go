@@ -2,6 +2,7 @@ package conform
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -171,21 +172,21 @@ func relaxedWords(j *executor.Judgement) []string {
 	return out
 }
 
-// Record is the expectation that claims all that a run under these settings showed.
+// Record is the expectation that claims what a run under these settings showed: refusals, verdict, bytes held and device calls.
 func (o *Observation) Record(conf string, fraction *float64) *Expectation {
-	ooms, verdict := slices.Clone(o.OOMs), "no-oom"
-	if ooms == nil {
-		ooms = []int{}
-	}
+	ooms, verdict, coarse := append([]int{}, o.OOMs...), "no-oom", o.Coarse
 	e := &Expectation{
-		Conf: &conf, Fraction: fraction, OOMOps: &ooms, Final: o.Tables["final"], Peak: o.Tables["peak"],
-		Driver: o.Tables["driver"], AtFirstOOM: o.Tables["at_first_oom"], Verdict: &verdict, Coarse: &o.Coarse,
+		Conf: &conf, Fraction: fraction, OOMOps: &ooms, Final: maps.Clone(o.Tables["final"]),
+		Peak: maps.Clone(o.Tables["peak"]), Driver: maps.Clone(o.Tables["driver"]), Verdict: &verdict,
+	}
+	if len(o.OOMs) > 0 {
+		e.Coarse = &coarse
 	}
 	if len(o.Judgements) > 0 {
-		first := &o.Judgements[0]
+		first := o.Judgements[0]
 		verdict = first.Verdict.String()
 		if len(first.Relaxed) > 0 {
-			words := relaxedWords(first)
+			words := relaxedWords(&first)
 			e.Relaxed = &words
 		}
 		if first.Known != "" {
