@@ -11,6 +11,9 @@ import (
 // ErrInvalidPointer: an address was freed or recorded that is not live (a double free, a foreign pointer).
 var ErrInvalidPointer = errors.New("invalid device pointer")
 
+// ErrUnsupported: the allocator cannot do what was asked of it, not ever or not now, and has done nothing. It is no fault.
+var ErrUnsupported = errors.New("does not support it")
+
 // OOMError is a refusal with all the figures of PyTorch's message (specification, section 21), taken after the
 // allocator gave up. It may be reused: it is valid until the allocator's next call.
 type OOMError struct {
@@ -25,6 +28,7 @@ type OOMError struct {
 	Allocated   uint64 // live bytes, in block sizes
 	Reserved    uint64
 	Stream      device.Stream
+	Private     uint64 // free bytes in private pools
 }
 
 // Error prints PyTorch 2.6.0's message, without the process list (no management library).
@@ -35,8 +39,12 @@ func (e *OOMError) Error() string {
 	if e.HasLimit {
 		fmt.Fprintf(&b, "%s allowed; ", formatSize(e.Limit))
 	}
-	fmt.Fprintf(&b, "Of the allocated memory %s is allocated by PyTorch, and %s is reserved by PyTorch but unallocated.",
-		formatSize(e.Allocated), formatSize(e.Reserved-e.Allocated))
+	// What lies free in private pools counts as allocated.
+	fmt.Fprintf(&b, "Of the allocated memory %s is allocated by PyTorch, ", formatSize(e.Allocated+e.Private))
+	if e.Private > 0 {
+		fmt.Fprintf(&b, "with %s allocated in private pools (e.g., CUDA Graphs), ", formatSize(e.Private))
+	}
+	fmt.Fprintf(&b, "and %s is reserved by PyTorch but unallocated.", formatSize(e.Reserved-e.Allocated-e.Private))
 	b.WriteString(" If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" +
 		" to avoid fragmentation.  See documentation for Memory Management " +
 		" (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)")

@@ -35,4 +35,6 @@ type Promise struct {
 	Limit    uint64
 	// LookupAfterFlush: a lookup is made after the last purchase failed (setting x_lookup_after_flush).
 	LookupAfterFlush bool
+	// Pools say how private pools work, if the allocator has them.
+	Pools PoolRules
 }

@@ -13,6 +13,8 @@ type StartSegment struct {
 	// from there.
 	Range  device.Addr
 	Offset uint64
+	// Pool is the private pool that it belongs to, in use; 0 for the default pool.
+	Pool PoolID
 	// Idle says that no block will be put in it: on a device without room for it, and for Needed more bytes, it is left
 	// out, as a release would have returned it before.
 	Idle   bool

@@ -54,6 +54,7 @@ type SegmentInfo struct {
 	Expandable bool
 	PageSize   uint64 // bytes; 0 if not expandable
 	Stream     device.Stream
+	Pool       PoolID // 0 for the default pool
 	// First and Count say which of Snapshot.Blocks tile this segment, in address order.
 	First, Count int
 }

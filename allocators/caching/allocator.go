@@ -27,7 +27,12 @@ type Allocator struct {
 
 	queues      []eventQueue
 	queueOf     map[device.Stream]int
-	outstanding int // events not yet seen done
+	outstanding int // events not yet seen done, and frees held back
+
+	open     []allocators.Redirection // to private pools, in the order in which they were opened
+	privates []*privatePool           // by number
+	holds    int                      // open ones that hold frees and releases back
+	deferred []*block                 // frees that were held back, oldest first
 
 	stats allocators.Stats
 	oom   allocators.OOMError
@@ -79,6 +84,12 @@ func (a *Allocator) Configure(conf string) error {
 		a.void = "max_split_size_mb was lowered in mid-run"
 	}
 	a.set = next
+	a.holds = 0
+	for i := range a.open {
+		if next.Rules.Pools.Holds(&a.open[i]) {
+			a.holds++
+		}
+	}
 	return nil
 }
 
@@ -105,7 +116,7 @@ func (a *Allocator) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
 		return allocators.Block{}, errTooLarge
 	}
 	a.touched = a.touched[:0]
-	if a.outstanding > 0 {
+	if a.outstanding > 0 && a.holds == 0 {
 		if err := a.processEvents(); err != nil {
 			return allocators.Block{}, err
 		}
@@ -119,6 +130,11 @@ func (a *Allocator) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
 	p := &a.large
 	if size <= smallLimit && !a.set.Rules.OnePool {
 		p = &a.small
+	}
+	if len(a.open) > 0 {
+		if private := a.route(s); private != nil {
+			p = private.half(p.small)
+		}
 	}
 	set := p.at(s)
 	b := a.lookup(p, set, size)
@@ -217,6 +233,9 @@ func (a *Allocator) purchase(p *pool, set *streamSet, size uint64) (*block, erro
 			}
 		}
 	}
+	if a.holds > 0 {
+		return nil, nil // no release while frees are held back, and nothing that waits
+	}
 	if err := a.releaseAll(); err != nil {
 		return nil, err
 	}
@@ -265,6 +284,9 @@ func (a *Allocator) newSegment(p *pool, set *streamSet, addr device.Addr, size u
 	g := a.spares.segment()
 	b := a.spares.block()
 	g.addr, g.size, g.pool, g.stream, g.first = addr, size, p, set, b
+	if p.private != nil {
+		p.private.segments++
+	}
 	b.addr, b.size, b.seg = addr, size, g
 	i := a.segmentIndex(addr)
 	a.segments = append(a.segments, nil)
@@ -275,6 +297,9 @@ func (a *Allocator) newSegment(p *pool, set *streamSet, addr device.Addr, size u
 
 // dropSegment forgets a segment that is one block, and the block.
 func (a *Allocator) dropSegment(g *segment) {
+	if p := g.pool.private; p != nil {
+		p.segments--
+	}
 	i := a.segmentIndex(g.addr)
 	a.segments = append(a.segments[:i], a.segments[i+1:]...)
 	a.spares.dropBlock(g.first)
@@ -353,7 +378,7 @@ func (a *Allocator) refuse(n, size uint64, s device.Stream) error {
 	a.stats.NumOOMs++
 	a.oom = allocators.OOMError{
 		Request: n, Rounded: size, SegmentSize: a.set.Rules.SegmentSize(size), Total: total, DeviceFree: free,
-		HasLimit: a.hasLimit, Limit: a.limit, Allocated: a.stats.AllocatedBytes.All.Current, Reserved: a.reserved, Stream: s,
+		HasLimit: a.hasLimit, Limit: a.limit, Allocated: a.stats.AllocatedBytes.All.Current, Reserved: a.reserved, Stream: s, Private: a.inPrivatePools(),
 	}
 	return &a.oom
 }
@@ -361,5 +386,8 @@ func (a *Allocator) refuse(n, size uint64, s device.Stream) error {
 // EmptyCache waits for all outstanding uses and returns what overlaps no live block (section 15.4).
 func (a *Allocator) EmptyCache() error {
 	a.touched = a.touched[:0]
+	if a.holds > 0 {
+		return a.flushHeld()
+	}
 	return a.releaseAll()
 }

@@ -17,8 +17,8 @@ type block struct {
 	prev, next *block
 	seg        *segment // nil when the block object is not in use
 	requested  uint64
-	born       uint64 // lookup count of the pool when it last entered the free set
-	uses       []device.Stream
+	born       uint64          // lookup count of the pool when it last entered the free set
+	uses       []device.Stream // see captured
 }
 
 // segment is a region from the device, or an expandable address range.
@@ -33,9 +33,10 @@ type segment struct {
 	mapped uint64 // bytes mapped, if expandable
 }
 
-// pool is the small or the large pool.
+// pool is the small or the large pool, of all or of a private one.
 type pool struct {
 	small   bool
+	private *privatePool // nil for the default pools
 	page    uint64
 	streams []*streamSet // by stream number
 	last    *streamSet

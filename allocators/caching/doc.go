@@ -7,7 +7,7 @@
 //
 // Files, in the order of a request's way through them: settings (what can be set), rules (what differs by PyTorch
 // version), round (sizes), alloc (the ladder), freeset and unmapped (where free and unmapped blocks are found), expandable
-// (growth by pages), free (frees, uses on other streams, coalescing), release (giving memory back), snapshot.
+// (growth by pages), free (frees, uses on other streams, coalescing), release (giving memory back), pools (private pools), snapshot.
 //
 // Section numbers in comments refer to the behavioural specification of PyTorch 2.6.0's allocator that the project
 // keeps beside its recorded decisions.

@@ -221,8 +221,10 @@ func (a *Allocator) unmap(b *block) error {
 	if last <= first {
 		return nil
 	}
-	if err := a.dev.Sync(set.stream); err != nil {
-		return err
+	if !a.set.waitsElsewhere(set.stream) {
+		if err := a.dev.Sync(set.stream); err != nil {
+			return err
+		}
 	}
 	var failure error
 	for i := first; i < last; i++ {

@@ -28,10 +28,16 @@ func (a *Allocator) Record(addr device.Addr, s device.Stream) error {
 	if s == b.seg.stream.stream {
 		return nil
 	}
-	for _, u := range b.uses {
-		if u == s {
+	for i, u := range b.uses {
+		if home(u) == s {
+			if a.holds > 0 {
+				b.uses[i] = ^s
+			}
 			return nil
 		}
+	}
+	if a.holds > 0 {
+		s = ^s
 	}
 	b.uses = append(b.uses, s)
 	return nil
@@ -47,7 +53,7 @@ func (a *Allocator) Free(addr device.Addr) error {
 		return fmt.Errorf("free of %#x: %w", uint64(addr), allocators.ErrInvalidPointer)
 	}
 	a.touched = a.touched[:0]
-	if len(b.uses) > 0 {
+	if len(b.uses) > 0 && a.holds == 0 {
 		if err := a.recordUses(b); err != nil {
 			a.table.insert(b) // it was not freed
 			return err
@@ -60,22 +66,28 @@ func (a *Allocator) Free(addr device.Addr) error {
 	if b.size >= a.set.MaxSplitSize {
 		a.stats.OversizeAllocations.Sub(1)
 	}
-	if b.events == 0 {
+	switch {
+	case b.events > 0:
+		b.uses = b.uses[:0]
+	case len(b.uses) == 0:
 		a.completeFree(b)
 		return nil
+	default:
+		a.deferred = append(a.deferred, b)
+		a.outstanding++
 	}
-	b.uses = b.uses[:0]
 	a.touched = append(a.touched, b)
 	return nil
 }
 
 // recordUses puts an event on each stream that uses the block: on all or, if the device fails, on none.
 func (a *Allocator) recordUses(b *block) error {
-	for i, s := range b.uses {
+	for i, u := range b.uses {
+		s := home(u)
 		e, err := a.dev.Record(s)
 		if err != nil {
-			for _, s := range b.uses[:i] {
-				q := a.queue(s)
+			for _, u := range b.uses[:i] {
+				q := a.queue(home(u))
 				last := len(q.items) - 1
 				if e := q.items[last].event; a.dev.Destroy(e) != nil {
 					a.owedEvents = append(a.owedEvents, e)
@@ -107,6 +119,11 @@ func (a *Allocator) queue(s device.Stream) *eventQueue {
 
 // processEvents completes the frees whose events are done, stream by stream up to the first that is not (section 14.3).
 func (a *Allocator) processEvents() error {
+	if len(a.deferred) > 0 {
+		if err := a.insertDeferred(); err != nil {
+			return err
+		}
+	}
 	for i := range a.queues {
 		q := &a.queues[i]
 		for q.head < len(q.items) {
@@ -158,12 +175,17 @@ func (a *Allocator) pop(q *eventQueue) error {
 		clear(q.items[n:])
 		q.items, q.head = q.items[:n], 0
 	}
-	a.outstanding--
-	u.block.events--
-	if u.block.events == 0 {
-		a.completeFree(u.block)
-	}
+	a.useDone(u.block)
 	return nil
+}
+
+// useDone notes that one of the uses is over that a freed block waits for.
+func (a *Allocator) useDone(b *block) {
+	a.outstanding--
+	b.events--
+	if b.events == 0 {
+		a.completeFree(b)
+	}
 }
 
 // completeFree makes a block free and coalesces it (section 14.4). No memory goes back to the device here.

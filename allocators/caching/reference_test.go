@@ -22,10 +22,15 @@ type reference struct {
 	limit    uint64
 
 	segments []*refSegment // by address
-	lookups  map[bool]uint64
+	lookups  map[half]uint64
 	waiting  map[device.Stream][]refUse // oldest first
 	recorded map[device.Stream]int
 	done     map[device.Stream]int
+
+	open     []allocators.Redirection
+	uses     map[allocators.PoolID]int // of private pools: begins less releases
+	gone     map[allocators.PoolID]bool
+	deferred []*refBlock
 
 	nextMalloc, nextReserve uint64
 	calls                   []string
@@ -36,7 +41,7 @@ type reference struct {
 
 type refSegment struct {
 	addr, size uint64
-	small      bool
+	in         half
 	page       uint64 // 0: from cudaMalloc
 	stream     device.Stream
 	blocks     []*refBlock
@@ -48,6 +53,7 @@ type refBlock struct {
 	mapped, allocated     bool
 	events                int
 	uses                  []device.Stream
+	captured              []device.Stream // of the uses, those recorded while frees were held back
 	born                  uint64
 }
 
@@ -60,7 +66,7 @@ const mib = 1 << 20
 
 func newReference(capacity uint64, set Settings) *reference {
 	r := &reference{
-		set: set, capacity: capacity, lookups: map[bool]uint64{}, waiting: map[device.Stream][]refUse{},
+		set: set, capacity: capacity, lookups: map[half]uint64{}, uses: map[allocators.PoolID]int{}, gone: map[allocators.PoolID]bool{}, waiting: map[device.Stream][]refUse{},
 		recorded: map[device.Stream]int{}, done: map[device.Stream]int{},
 		nextMalloc: 0x7f0000000000, nextReserve: 0x600000000000,
 	}
@@ -71,7 +77,7 @@ func newReference(capacity uint64, set Settings) *reference {
 }
 
 func (r *reference) setFraction(f float64) {
-	r.hasLimit, r.fraction, r.limit = true, f, uint64(f*float64(r.capacity))
+	r.hasLimit, r.fraction, r.limit = !(r.set.Rules.fullIsUnlimited && f == 1), f, uint64(f*float64(r.capacity))
 }
 
 func (r *reference) call(format string, args ...any) {
@@ -159,10 +165,10 @@ func (b *refBlock) merge() {
 }
 
 // find returns the blocks of a pool that a test passes, by stream, size and address (section 4).
-func (r *reference) find(small bool, test func(*refBlock) bool) []*refBlock {
+func (r *reference) find(in half, test func(*refBlock) bool) []*refBlock {
 	var found []*refBlock
 	for _, g := range r.segments {
-		if g.small != small {
+		if g.in != in {
 			continue
 		}
 		for _, b := range g.blocks {
@@ -177,16 +183,16 @@ func (r *reference) find(small bool, test func(*refBlock) bool) []*refBlock {
 	return found
 }
 
-func (r *reference) freeBlocks(small bool) []*refBlock {
-	return r.find(small, (*refBlock).free)
+func (r *reference) freeBlocks(in half) []*refBlock {
+	return r.find(in, (*refBlock).free)
 }
 
-func (r *reference) freeOn(small bool, s device.Stream) []*refBlock {
-	return r.find(small, func(b *refBlock) bool { return b.free() && b.seg.stream == s })
+func (r *reference) freeOn(in half, s device.Stream) []*refBlock {
+	return r.find(in, func(b *refBlock) bool { return b.free() && b.seg.stream == s })
 }
 
-func (r *reference) addSegment(addr, size uint64, small bool, page uint64, s device.Stream) *refBlock {
-	g := &refSegment{addr: addr, size: size, small: small, page: page, stream: s}
+func (r *reference) addSegment(addr, size uint64, in half, page uint64, s device.Stream) *refBlock {
+	g := &refSegment{addr: addr, size: size, in: in, page: page, stream: s}
 	b := &refBlock{addr: addr, size: size, seg: g, mapped: page == 0}
 	g.blocks = []*refBlock{b}
 	r.segments = append(r.segments, g)
@@ -205,15 +211,18 @@ func (r *reference) alloc(n uint64, s device.Stream) (b *refBlock) {
 	if n == 0 {
 		return nil
 	}
-	for stream := range r.waiting { // 14.3
-		for q := r.waiting[stream]; len(q) > 0 && q[0].number <= r.done[stream]; q = r.waiting[stream] {
-			r.pop(stream)
+	if !r.holding() { // 14.3
+		r.resume()
+		for stream := range r.waiting {
+			for q := r.waiting[stream]; len(q) > 0 && q[0].number <= r.done[stream]; q = r.waiting[stream] {
+				r.pop(stream)
+			}
 		}
 	}
 	size := r.round(n)
-	small := size <= 1*mib
-	if b = r.lookup(small, s, size); b == nil {
-		b = r.purchase(small, s, size)
+	in := r.half(size, s)
+	if b = r.lookup(in, s, size); b == nil {
+		b = r.purchase(in, s, size)
 	}
 	if b == nil {
 		r.ooms++
@@ -221,9 +230,9 @@ func (r *reference) alloc(n uint64, s device.Stream) (b *refBlock) {
 	}
 	// 12
 	rest := b.size - size
-	fine := small || r.set.Expandable
+	fine := in.small || r.set.Expandable
 	if fine && rest >= 512 || !fine && size < r.set.MaxSplitSize && rest > 1*mib {
-		b.cut(size).born = r.lookups[small]
+		b.cut(size).born = r.lookups[in]
 	}
 	b.allocated, b.requested = true, n
 	if b.size >= r.set.MaxSplitSize {
@@ -235,11 +244,11 @@ func (r *reference) alloc(n uint64, s device.Stream) (b *refBlock) {
 func (r *reference) collecting() bool { return r.hasLimit && r.set.GCThreshold > 0 }
 
 // lookup: section 10. The block found counts as no longer free only once it is allocated, which the caller does at once.
-func (r *reference) lookup(small bool, s device.Stream, size uint64) *refBlock {
+func (r *reference) lookup(in half, s device.Stream, size uint64) *refBlock {
 	if r.collecting() {
-		r.lookups[small]++
+		r.lookups[in]++
 	}
-	blocks := r.freeOn(small, s)
+	blocks := r.freeOn(in, s)
 	i := 0
 	for i < len(blocks) && blocks[i].size < size {
 		i++
@@ -277,41 +286,44 @@ func (r *reference) lookup(small bool, s device.Stream, size uint64) *refBlock {
 	return b
 }
 
-func (r *reference) purchase(small bool, s device.Stream, size uint64) *refBlock {
+func (r *reference) purchase(in half, s device.Stream, size uint64) *refBlock {
 	if r.collecting() {
 		r.collectGarbage()
 	}
-	if b := r.obtain(small, s, size); b != nil {
+	if b := r.obtain(in, s, size); b != nil {
 		return b
 	}
-	if r.set.MaxSplitSize != Off && r.releaseOversize(small, s, size) {
-		if b := r.obtain(small, s, size); b != nil {
+	if r.set.MaxSplitSize != Off && r.releaseOversize(in, s, size) {
+		if b := r.obtain(in, s, size); b != nil {
 			return b
 		}
 	}
+	if r.holding() {
+		return nil
+	}
 	r.releaseAll()
 	r.retries++
-	b := r.obtain(small, s, size)
+	b := r.obtain(in, s, size)
 	if b == nil && r.set.LookupAfterFlush {
-		return r.lookup(small, s, size)
+		return r.lookup(in, s, size)
 	}
 	return b
 }
 
 // obtain: section 11.
-func (r *reference) obtain(small bool, s device.Stream, size uint64) *refBlock {
+func (r *reference) obtain(in half, s device.Stream, size uint64) *refBlock {
 	buy := segmentSize(size)
 	if r.hasLimit && r.reserved+buy > r.limit {
 		return nil
 	}
 	if r.set.Expandable {
-		return r.grow(small, s, size)
+		return r.grow(in, s, size)
 	}
 	if buy > r.deviceFree() {
 		r.call("mallocfail %d", buy)
 		return nil
 	}
-	b := r.addSegment(r.nextMalloc, buy, small, 0, s)
+	b := r.addSegment(r.nextMalloc, buy, in, 0, s)
 	r.call("malloc %d at %#x", buy, r.nextMalloc)
 	r.nextMalloc += buy
 	r.reserved += buy
@@ -324,15 +336,15 @@ func (r *reference) obtain(small bool, s device.Stream, size uint64) *refBlock {
 
 // ---- expandable segments: section 17
 
-func (r *reference) grow(small bool, s device.Stream, size uint64) *refBlock {
-	b := r.room(small, s, size)
+func (r *reference) grow(in half, s device.Stream, size uint64) *refBlock {
+	b := r.room(in, s, size)
 	if b == nil {
 		page := segmentSize(1)
-		if !small {
+		if !in.small {
 			page = 20 * mib
 		}
 		space := (r.capacity + r.capacity/8 + page - 1) / page * page
-		b = r.addSegment(r.nextReserve, space, small, page, s)
+		b = r.addSegment(r.nextReserve, space, in, page, s)
 		r.call("reserve %d at %#x", space, r.nextReserve)
 		r.nextReserve += space
 	}
@@ -350,9 +362,9 @@ func (r *reference) grow(small bool, s device.Stream, size uint64) *refBlock {
 }
 
 // room: section 17.3.
-func (r *reference) room(small bool, s device.Stream, size uint64) *refBlock {
+func (r *reference) room(in half, s device.Stream, size uint64) *refBlock {
 	for _, g := range r.segments {
-		if g.small != small || g.stream != s {
+		if g.in != in || g.stream != s {
 			continue
 		}
 		for i, u := range g.blocks {
@@ -392,7 +404,7 @@ func (r *reference) mapRange(b *refBlock, size uint64) bool {
 	r.deviceAllocs++
 	b.mapped = true
 	b.merge()
-	b.born = r.lookups[b.seg.small]
+	b.born = r.lookups[b.seg.in]
 	return true
 }
 
@@ -409,11 +421,11 @@ func (r *reference) unmap(b *refBlock) {
 	}
 	if head := g.addr + first - b.addr; head > 0 {
 		rest := b.cut(head)
-		b.born = r.lookups[g.small]
+		b.born = r.lookups[g.in]
 		b = rest
 	}
 	if b.size > last-first {
-		b.cut(last - first).born = r.lookups[g.small]
+		b.cut(last - first).born = r.lookups[g.in]
 	}
 	b.mapped = false
 	b.merge()
@@ -438,9 +450,9 @@ func (r *reference) releaseSegment(b *refBlock) {
 }
 
 // releaseOversize: section 15.1, as if split blocks of cudaMalloc segments were not there.
-func (r *reference) releaseOversize(small bool, s device.Stream, size uint64) bool {
+func (r *reference) releaseOversize(in half, s device.Stream, size uint64) bool {
 	need := max(size, r.set.MaxSplitSize)
-	blocks := r.find(small, func(b *refBlock) bool {
+	blocks := r.find(in, func(b *refBlock) bool {
 		return b.free() && b.seg.stream == s && (b.seg.page > 0 || !b.split())
 	})
 	i := 0
@@ -464,24 +476,31 @@ func (r *reference) releaseOversize(small bool, s device.Stream, size uint64) bo
 // releaseAll: section 15.2.
 func (r *reference) releaseAll() {
 	r.syncs++
+	r.resume()
 	for stream := range r.waiting {
 		for len(r.waiting[stream]) > 0 {
 			r.done[stream] = max(r.done[stream], r.waiting[stream][0].number)
 			r.pop(stream)
 		}
 	}
-	for _, small := range []bool{false, true} {
-		var pages []*refBlock
-		for _, b := range r.freeBlocks(small) {
-			if b.seg.page > 0 {
-				pages = append(pages, b)
-			} else if !b.split() {
-				r.releaseSegment(b)
-			}
+	for _, in := range []half{{small: false}, {small: true}} {
+		r.releaseHalf(in)
+	}
+	r.releaseFreeable()
+}
+
+// releaseHalf: section 15.3.
+func (r *reference) releaseHalf(in half) {
+	var pages []*refBlock
+	for _, b := range r.freeBlocks(in) {
+		if b.seg.page > 0 {
+			pages = append(pages, b)
+		} else if !b.split() {
+			r.releaseSegment(b)
 		}
-		for _, b := range pages {
-			r.unmap(b)
-		}
+	}
+	for _, b := range pages {
+		r.unmap(b)
 	}
 }
 
@@ -493,9 +512,9 @@ func (r *reference) collectGarbage() {
 	}
 	target := r.reserved - limit
 	whole := func() []*refBlock {
-		return r.find(false, func(b *refBlock) bool { return b.free() && b.seg.page == 0 && !b.split() })
+		return r.find(half{}, func(b *refBlock) bool { return b.free() && b.seg.page == 0 && !b.split() })
 	}
-	age := func(b *refBlock) uint64 { return r.lookups[false] - b.born }
+	age := func(b *refBlock) uint64 { return r.lookups[half{}] - b.born }
 	for reclaimed, freed := uint64(0), true; freed && reclaimed < target; {
 		blocks := whole()
 		var ages uint64
@@ -516,8 +535,14 @@ func (r *reference) collectGarbage() {
 // ---- frees and uses: section 14
 
 func (r *reference) record(b *refBlock, s device.Stream) {
-	if s != b.seg.stream && !slices.Contains(b.uses, s) {
+	if s == b.seg.stream {
+		return
+	}
+	if !slices.Contains(b.uses, s) {
 		b.uses = append(b.uses, s)
+	}
+	if r.holding() {
+		b.captured = append(b.captured, s)
 	}
 }
 
@@ -526,12 +551,21 @@ func (r *reference) freeBlock(b *refBlock) {
 		r.oversizeAllocations--
 	}
 	b.allocated = false
+	if len(b.uses) > 0 && r.holding() {
+		r.deferred = append(r.deferred, b)
+		return
+	}
+	r.wait(b)
+}
+
+// wait puts an event on every stream that uses the block.
+func (r *reference) wait(b *refBlock) {
 	for _, s := range b.uses {
 		r.recorded[s]++
 		r.waiting[s] = append(r.waiting[s], refUse{r.recorded[s], b})
 		b.events++
 	}
-	b.uses = nil
+	b.uses, b.captured = nil, nil
 	r.completeIfIdle(b)
 }
 
@@ -545,7 +579,7 @@ func (r *reference) pop(s device.Stream) {
 func (r *reference) completeIfIdle(b *refBlock) {
 	if b.idle() {
 		b.merge()
-		b.born = r.lookups[b.seg.small]
+		b.born = r.lookups[b.seg.in]
 	}
 }
 
@@ -576,12 +610,12 @@ func (r *reference) snapshot(into *allocators.Snapshot) {
 	into.Segments, into.Blocks = into.Segments[:0], into.Blocks[:0]
 	for _, g := range r.segments {
 		into.Segments = append(into.Segments, allocators.SegmentInfo{
-			Addr: device.Addr(g.addr), Size: g.size, Small: g.small, Expandable: g.page > 0, PageSize: g.page, Stream: g.stream,
+			Addr: device.Addr(g.addr), Size: g.size, Small: g.in.small, Expandable: g.page > 0, PageSize: g.page, Stream: g.stream, Pool: g.in.private,
 			First: len(into.Blocks), Count: len(g.blocks),
 		})
 		for _, b := range g.blocks {
 			i := allocators.BlockInfo{
-				Addr: device.Addr(b.addr), Size: b.size, State: b.state(), Small: g.small, Expandable: g.page > 0, Stream: g.stream,
+				Addr: device.Addr(b.addr), Size: b.size, State: b.state(), Small: g.in.small, Expandable: g.page > 0, Stream: g.stream,
 			}
 			i.InPool = i.State == allocators.Free || i.State == allocators.Unmapped
 			if i.State == allocators.Live || i.State == allocators.Pending {

@@ -53,6 +53,9 @@ func (a *Allocator) releaseOversize(set *streamSet, size uint64) (bool, error) {
 // releaseAll waits for every outstanding use and returns all that overlaps no live block (section 15.2).
 func (a *Allocator) releaseAll() error {
 	a.stats.NumSyncAllStreams++
+	if err := a.insertDeferred(); err != nil {
+		return err
+	}
 	if err := a.waitForEvents(); err != nil {
 		return err
 	}
@@ -62,7 +65,10 @@ func (a *Allocator) releaseAll() error {
 	if err := a.releasePool(&a.large); err != nil {
 		return err
 	}
-	return a.releasePool(&a.small)
+	if err := a.releasePool(&a.small); err != nil || len(a.privates) == 0 {
+		return err
+	}
+	return a.releaseFreeable()
 }
 
 // releasePool returns whole classic segments in the order of the free set, then unmaps whole pages in that order (section 15.3).

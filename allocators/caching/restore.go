@@ -15,6 +15,11 @@ func (a *Allocator) RestoreSegment(s allocators.StartSegment) (device.Addr, erro
 	if s.Small {
 		p = &a.small
 	}
+	if s.Pool != 0 {
+		private := a.makePrivate(s.Pool)
+		private.uses = max(private.uses, 1)
+		p = private.half(s.Small)
+	}
 	set := p.at(s.Stream)
 	if s.Idle {
 		if free, total := a.dev.Info(); free < s.Needed+s.Size {

@@ -3,6 +3,8 @@ package caching
 import (
 	"fmt"
 	"strings"
+
+	"github.com/shatter-gpu/shatter/allocators"
 )
 
 // Rules is what differs between PyTorch versions; all else has not changed since 2.6 (specification, section 24, and section 8 of
@@ -25,6 +27,11 @@ type Rules struct {
 	// Variable is the environment variable that the version's documentation names.
 	Variable string
 
+	// Pools say which private pool a request goes to, and what is held back meanwhile.
+	Pools allocators.PoolRules
+
+	// emptiesInCapture: empty_cache does what it can while a pool holds releases back.
+	emptiesInCapture bool
 	// generic: the device-generic parser, which drops all white space and takes 64-bit integers.
 	generic bool
 	// fullIsUnlimited: a memory fraction of 1 sets no limit.
@@ -44,15 +51,16 @@ var rules26 = Rules{
 var ruleSets = []Rules{
 	rules26,
 	{
-		Version: "2.9", minor: 9, LargeSegment: 20 << 20, MinLimitMB: 20, GreaterFillsLast: true, Variable: "PYTORCH_ALLOC_CONF", generic: true,
+		Version: "2.9", minor: 9, emptiesInCapture: true, LargeSegment: 20 << 20, MinLimitMB: 20, GreaterFillsLast: true, Variable: "PYTORCH_ALLOC_CONF", generic: true,
 	},
 	{
 		Version: "2.11", minor: 11, LargeSegment: 20 << 20, MinLimitMB: 20, Variable: "PYTORCH_ALLOC_CONF", generic: true,
-		fullIsUnlimited: true, resetsNonSplit: true,
+		fullIsUnlimited: true, resetsNonSplit: true, emptiesInCapture: true, Pools: allocators.PoolRules{NewestFirst: true},
 	},
 	{
 		Version: "2.13", minor: 13, LargeSegment: 20 << 20, MinLimitMB: 20, Variable: "PYTORCH_ALLOC_CONF", generic: true,
-		fullIsUnlimited: true, resetsNonSplit: true,
+		fullIsUnlimited: true, resetsNonSplit: true, emptiesInCapture: true,
+		Pools: allocators.PoolRules{NewestFirst: true, CapturesOnly: true},
 	},
 }
 

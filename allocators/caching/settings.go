@@ -7,6 +7,8 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+
+	"github.com/shatter-gpu/shatter/allocators/device"
 )
 
 // Off is MaxSplitSize when it is not set.
@@ -42,6 +44,16 @@ type Settings struct {
 	// RefuseAtLimit refuses a request that would exceed the memory fraction before anything is released for it
 	// (throw_on_cudamalloc_oom, PyTorch 2.12).
 	RefuseAtLimit bool
+	// OtherDeviceCurrent: another device is the calling thread's current one (x_other_device_current). Stream 0 is the same handle on
+	// every device, so before it unmaps pages PyTorch then waits for the wrong stream
+	// (https://github.com/pytorch/pytorch/issues/196258), unless UnmapOnOwnDevice (x_unmap_on_own_device) makes the segment's
+	// device current meanwhile, as https://github.com/pytorch/pytorch/pull/197159 does.
+	OtherDeviceCurrent, UnmapOnOwnDevice bool
+}
+
+// waitsElsewhere tells whether a wait for a stream before pages are unmapped goes to another device's.
+func (s *Settings) waitsElsewhere(stream device.Stream) bool {
+	return stream == 0 && s.OtherDeviceCurrent && !s.UnmapOnOwnDevice
 }
 
 // DefaultSettings are those of an empty string.
@@ -186,6 +198,7 @@ var keyNames = []string{
 	"max_split_size_mb", "max_non_split_rounding_mb", "garbage_collection_threshold", "roundup_power2_divisions",
 	"expandable_segments", "release_lock_on_cudamalloc", "pinned_use_cuda_host_register", "pinned_num_register_threads",
 	"pinned_use_background_threads", "backend", "x_memory_fraction", "x_lookup_after_flush", "x_rules",
+	"x_other_device_current", "x_unmap_on_own_device",
 }
 
 var keys map[string]func(p *parser, key string) error
@@ -279,6 +292,14 @@ func init() {
 		"x_memory_fraction":           (*parser).fraction,
 		"x_lookup_after_flush": func(p *parser, key string) (err error) {
 			p.out.LookupAfterFlush, err = p.boolean(key)
+			return err
+		},
+		"x_other_device_current": func(p *parser, key string) (err error) {
+			p.out.OtherDeviceCurrent, err = p.boolean(key)
+			return err
+		},
+		"x_unmap_on_own_device": func(p *parser, key string) (err error) {
+			p.out.UnmapOnOwnDevice, err = p.boolean(key)
 			return err
 		},
 		"x_rules": func(p *parser, key string) error {

@@ -32,6 +32,9 @@ func (a *Allocator) Snapshot(into *allocators.Snapshot) {
 			Addr: g.addr, Size: g.size, Small: g.pool.small, Expandable: g.page != 0, PageSize: g.page,
 			Stream: g.stream.stream, First: len(into.Blocks),
 		}
+		if g.pool.private != nil {
+			s.Pool = g.pool.private.id
+		}
 		for b := g.first; b != nil; b = b.next {
 			into.Blocks = append(into.Blocks, allocators.BlockInfo{})
 			b.info(&into.Blocks[len(into.Blocks)-1])
@@ -69,7 +72,7 @@ func (a *Allocator) Promise() allocators.Promise {
 	}
 	return allocators.Promise{
 		Kind: kind, Void: a.void, MaxSplitSize: a.set.MaxSplitSize, MaxNonSplitRounding: a.set.MaxNonSplitRounding,
-		HasLimit: a.hasLimit, Limit: a.limit, LookupAfterFlush: a.set.LookupAfterFlush,
+		HasLimit: a.hasLimit, Limit: a.limit, LookupAfterFlush: a.set.LookupAfterFlush, Pools: a.set.Rules.Pools,
 		Round: a.set.Round, SegmentSize: a.set.Rules.SegmentSize, PageSize: a.set.Rules.PageSize,
 	}
 }

@@ -31,6 +31,9 @@ type twins struct {
 	sa, sr, before allocators.Snapshot
 	touched        []allocators.Neighbourhood
 	counts         map[string]int
+
+	pools bool // use private pools
+	known allocators.PoolID
 }
 
 func newTwins(t *testing.T, name string, capacity uint64, set Settings) *twins {
@@ -77,6 +80,7 @@ func (w *twins) alloc(n uint64, s device.Stream) *refBlock {
 			Request: n, Rounded: size, SegmentSize: segmentSize(size), Total: w.r.capacity, DeviceFree: w.r.deviceFree(),
 			HasLimit: w.r.hasLimit, Limit: w.r.limit, Allocated: live, Reserved: w.r.reserved, Stream: s,
 		}
+		expect.Private = w.r.inPrivatePools()
 		if *oom != expect {
 			w.fail("refusal: want %+v, got %+v", expect, *oom)
 		}
@@ -99,6 +103,9 @@ func (w *twins) free(i int) {
 		w.fail("free: %v", err)
 	}
 	w.r.freeBlock(b)
+	if n := len(w.r.deferred); n > 0 && w.r.deferred[n-1] == b {
+		w.counts["deferred"]++
+	}
 	w.compare(true)
 	if err := w.a.Free(device.Addr(b.addr)); !errors.Is(err, allocators.ErrInvalidPointer) {
 		w.fail("a double free gives %v", err)
@@ -127,10 +134,45 @@ func (w *twins) sync(s device.Stream) {
 
 func (w *twins) emptyCache() {
 	w.op("empty_cache")
-	if err := w.a.EmptyCache(); err != nil {
-		w.fail("empty_cache: %v", err)
+	if w.r.holding() {
+		w.counts["held-flush"]++
 	}
-	w.r.releaseAll()
+	w.same(w.a.EmptyCache(), w.r.emptyCache())
+	w.compare(true)
+}
+
+// same holds an error against whether the reference could do it.
+func (w *twins) same(err error, ok bool) {
+	w.t.Helper()
+	if ok != (err == nil) || err != nil && !errors.Is(err, allocators.ErrUnsupported) {
+		w.fail("%v, which can be done: %t", err, ok)
+	}
+}
+
+func (w *twins) beginPool(r allocators.Redirection) {
+	w.op("pool begin %d stream=%d capture=%t", r.Pool, r.Stream, r.Capture)
+	w.same(w.a.BeginPool(r), true)
+	w.r.beginPool(r)
+	w.compare(false)
+}
+
+func (w *twins) endPool(id allocators.PoolID) {
+	w.op("pool end %d", id)
+	w.same(w.a.EndPool(id), true)
+	w.r.endPool(id)
+	w.compare(false)
+}
+
+func (w *twins) releasePool(id allocators.PoolID) {
+	w.op("pool release %d", id)
+	w.same(w.a.ReleasePool(id), true)
+	w.r.releasePool(id)
+	w.compare(false)
+}
+
+func (w *twins) emptyPool(id allocators.PoolID) {
+	w.op("empty_cache pool=%d", id)
+	w.same(w.a.EmptyPool(id), w.r.emptyPool(id))
 	w.compare(true)
 }
 
@@ -390,7 +432,10 @@ func (w *twins) run(rng *rand.Rand, ops int) {
 	streams := 1 + rng.IntN(len(twinStreams))
 	stream := func() device.Stream { return twinStreams[rng.IntN(streams)] }
 	changes := rng.IntN(3) // 0: no change of settings, 1: a few, 2: many
-	weights := [8]int{40, 20 + rng.IntN(25), rng.IntN(15), rng.IntN(6), rng.IntN(3), changes, changes * rng.IntN(2), changes * rng.IntN(2)}
+	weights := [12]int{40, 20 + rng.IntN(25), rng.IntN(15), rng.IntN(6), rng.IntN(3), changes, changes * rng.IntN(2), changes * rng.IntN(2)}
+	if w.pools {
+		weights[8], weights[9], weights[10], weights[11] = 1+rng.IntN(3), 1+rng.IntN(6), rng.IntN(3), rng.IntN(3)
+	}
 	most := 10 + rng.IntN(120) // live blocks; the reference takes quadratic time
 	sum := 0
 	for _, v := range weights {
@@ -426,8 +471,97 @@ func (w *twins) run(rng *rand.Rand, ops int) {
 			w.setFraction(twinFractions[rng.IntN(len(twinFractions))])
 		case 7:
 			w.setForeign(rng.Uint64N(w.r.capacity/(2*mib)) * 2 * mib)
+		case 8:
+			w.randomBegin(rng, stream)
+		case 9:
+			if n := len(w.r.open); n > 0 {
+				w.endPool(w.r.open[rng.IntN(n)].Pool)
+			}
+		case 10:
+			w.randomRelease(rng)
+		case 11:
+			if w.known > 0 {
+				w.emptyPool(1 + allocators.PoolID(rng.IntN(int(w.known))))
+			}
 		}
 		w.counts["op"]++
+	}
+}
+
+// randomBegin opens a new pool or one that is in use.
+func (w *twins) randomBegin(rng *rand.Rand, stream func() device.Stream) {
+	r := allocators.Redirection{Pool: w.known + 1, Stream: allocators.AnyStream, Capture: rng.IntN(2) == 0}
+	if rng.IntN(2) == 0 {
+		r.Stream = stream()
+	}
+	if id := 1 + allocators.PoolID(rng.IntN(int(w.known)+2)); id <= w.known {
+		r.Pool = id
+	}
+	if w.r.uses[r.Pool] == 0 && r.Pool <= w.known || w.isOpen(r.Pool) {
+		return // released, or open
+	}
+	w.known = max(w.known, r.Pool)
+	w.counts["pool"]++
+	w.beginPool(r)
+}
+
+func (w *twins) isOpen(id allocators.PoolID) bool {
+	return slices.ContainsFunc(w.r.open, func(o allocators.Redirection) bool { return o.Pool == id })
+}
+
+func (w *twins) randomRelease(rng *rand.Rand) {
+	if w.known == 0 {
+		return
+	}
+	id := 1 + allocators.PoolID(rng.IntN(int(w.known)))
+	if n := w.r.uses[id]; n > 1 || n == 1 && !w.isOpen(id) {
+		w.releasePool(id)
+	}
+}
+
+// closePools ends and releases all.
+func (w *twins) closePools() {
+	for len(w.r.open) > 0 {
+		w.endPool(w.r.open[0].Pool)
+	}
+	for id := range w.known {
+		for w.r.uses[id+1] > 0 {
+			w.releasePool(id + 1)
+		}
+	}
+}
+
+// TestPoolTwins compares with the reference where private pools come and go, under the rules of every version that differ in them.
+func TestPoolTwins(t *testing.T) {
+	t.Parallel()
+	sum := map[string]int{}
+	for i := range 120 {
+		rng := rand.New(rand.NewPCG(20260202, uint64(i)))
+		capacity := uint64(20+rng.IntN(150)) * 2 * mib
+		rules := RuleVersions()[i%len(RuleVersions())]
+		set, _, err := ParseSettings(strings.Trim("x_rules:"+rules+","+twinConf(rng, 2), ","))
+		require.NoError(t, err)
+		w := newTwins(t, fmt.Sprintf("run %d", i), capacity, set)
+		w.pools = true
+		w.run(rng, 400)
+		w.closePools()
+		for len(w.live) > 0 {
+			w.free(0)
+		}
+		w.emptyCache()
+		require.Zero(t, w.r.reserved, w.name)
+		require.Empty(t, w.a.deferred)
+		for _, p := range w.a.privates {
+			require.Zero(t, p.uses)
+			require.Positive(t, p.segments, "%s: a pool without a segment is forgotten", w.name)
+		}
+		for k, n := range w.counts {
+			sum[k] += n
+		}
+	}
+	t.Logf("%v", sum)
+	for _, kind := range []string{"oom", "malloc", "free", "map", "unmap", "pool", "deferred", "held-flush"} {
+		require.Greater(t, sum[kind], 100, "%s is too rare for the comparison to mean much", kind)
 	}
 }
 

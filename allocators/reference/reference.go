@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 )
 
@@ -20,6 +21,8 @@ type Settings struct {
 	RoundupDivisions                  [16]uint64
 	Expandable                        bool
 	LookupAfterFlush                  bool
+	Pools                             allocators.PoolRules
+	EmptiesInCapture                  bool // empty_cache does what it can while frees are held back
 }
 
 // Off is MaxSplitSize when it is not set.
@@ -36,10 +39,15 @@ type Allocator struct {
 	limit    uint64
 
 	segments []*segment // by address
-	lookups  map[bool]uint64
+	lookups  map[half]uint64
 	waiting  map[device.Stream][]use // oldest first
 	recorded map[device.Stream]int
 	done     map[device.Stream]int
+
+	open     []allocators.Redirection
+	uses     map[allocators.PoolID]int // of private pools: begins less releases
+	gone     map[allocators.PoolID]bool
+	deferred []*Block
 
 	nextMalloc, nextReserve uint64
 	// Counters are those of PyTorch's statistics that cannot be counted anew.
@@ -48,7 +56,7 @@ type Allocator struct {
 
 type segment struct {
 	addr, size uint64
-	small      bool
+	in         half
 	page       uint64 // 0: from cudaMalloc
 	stream     device.Stream
 	blocks     []*Block
@@ -61,6 +69,7 @@ type Block struct {
 	mapped, allocated     bool
 	events                int
 	uses                  []device.Stream
+	captured              []device.Stream // of the uses, those recorded while frees were held back
 	born                  uint64
 }
 
@@ -89,7 +98,7 @@ const mib = 1 << 20
 // New makes one on an empty device of so many bytes.
 func New(capacity uint64, set Settings) *Allocator {
 	r := &Allocator{
-		Set: set, capacity: capacity, lookups: map[bool]uint64{}, waiting: map[device.Stream][]use{},
+		Set: set, capacity: capacity, lookups: map[half]uint64{}, uses: map[allocators.PoolID]int{}, gone: map[allocators.PoolID]bool{}, waiting: map[device.Stream][]use{},
 		recorded: map[device.Stream]int{}, done: map[device.Stream]int{},
 		nextMalloc: 0x7f0000000000, nextReserve: 0x600000000000,
 	}
@@ -183,10 +192,10 @@ func (b *Block) merge() {
 }
 
 // find returns the blocks of a pool that a test passes, by stream, size and address (section 4).
-func (r *Allocator) find(small bool, test func(*Block) bool) []*Block {
+func (r *Allocator) find(in half, test func(*Block) bool) []*Block {
 	var found []*Block
 	for _, g := range r.segments {
-		if g.small != small {
+		if g.in != in {
 			continue
 		}
 		for _, b := range g.blocks {
@@ -201,16 +210,16 @@ func (r *Allocator) find(small bool, test func(*Block) bool) []*Block {
 	return found
 }
 
-func (r *Allocator) freeBlocks(small bool) []*Block {
-	return r.find(small, (*Block).free)
+func (r *Allocator) freeBlocks(in half) []*Block {
+	return r.find(in, (*Block).free)
 }
 
-func (r *Allocator) freeOn(small bool, s device.Stream) []*Block {
-	return r.find(small, func(b *Block) bool { return b.free() && b.seg.stream == s })
+func (r *Allocator) freeOn(in half, s device.Stream) []*Block {
+	return r.find(in, func(b *Block) bool { return b.free() && b.seg.stream == s })
 }
 
-func (r *Allocator) addSegment(addr, size uint64, small bool, page uint64, s device.Stream) *Block {
-	g := &segment{addr: addr, size: size, small: small, page: page, stream: s}
+func (r *Allocator) addSegment(addr, size uint64, in half, page uint64, s device.Stream) *Block {
+	g := &segment{addr: addr, size: size, in: in, page: page, stream: s}
 	b := &Block{addr: addr, size: size, seg: g, mapped: page == 0}
 	g.blocks = []*Block{b}
 	r.segments = append(r.segments, g)
@@ -230,15 +239,18 @@ func (r *Allocator) Alloc(n uint64, s device.Stream) (b *Block) {
 	if n == 0 {
 		return nil
 	}
-	for stream := range r.waiting { // 14.3
-		for q := r.waiting[stream]; len(q) > 0 && q[0].number <= r.done[stream]; q = r.waiting[stream] {
-			r.pop(stream)
+	if !r.holding() { // 14.3
+		r.resume()
+		for stream := range r.waiting {
+			for q := r.waiting[stream]; len(q) > 0 && q[0].number <= r.done[stream]; q = r.waiting[stream] {
+				r.pop(stream)
+			}
 		}
 	}
 	size := r.round(n)
-	small := size <= 1*mib
-	if b = r.lookup(small, s, size); b == nil {
-		b = r.purchase(small, s, size)
+	in := r.half(size, s)
+	if b = r.lookup(in, s, size); b == nil {
+		b = r.purchase(in, s, size)
 	}
 	if b == nil {
 		r.OOMs++
@@ -246,9 +258,9 @@ func (r *Allocator) Alloc(n uint64, s device.Stream) (b *Block) {
 	}
 	// 12
 	rest := b.size - size
-	fine := small || r.Set.Expandable
+	fine := in.small || r.Set.Expandable
 	if fine && rest >= 512 || !fine && size < r.Set.MaxSplitSize && rest > 1*mib {
-		b.cut(size).born = r.lookups[small]
+		b.cut(size).born = r.lookups[in]
 	}
 	b.allocated, b.requested = true, n
 	if b.size >= r.Set.MaxSplitSize {
@@ -260,11 +272,11 @@ func (r *Allocator) Alloc(n uint64, s device.Stream) (b *Block) {
 func (r *Allocator) collecting() bool { return r.hasLimit && r.Set.GCThreshold > 0 }
 
 // lookup: section 10. The block found counts as no longer free only once it is allocated, which the caller does at once.
-func (r *Allocator) lookup(small bool, s device.Stream, size uint64) *Block {
+func (r *Allocator) lookup(in half, s device.Stream, size uint64) *Block {
 	if r.collecting() {
-		r.lookups[small]++
+		r.lookups[in]++
 	}
-	blocks := r.freeOn(small, s)
+	blocks := r.freeOn(in, s)
 	i := 0
 	for i < len(blocks) && blocks[i].size < size {
 		i++
@@ -302,40 +314,43 @@ func (r *Allocator) lookup(small bool, s device.Stream, size uint64) *Block {
 	return b
 }
 
-func (r *Allocator) purchase(small bool, s device.Stream, size uint64) *Block {
+func (r *Allocator) purchase(in half, s device.Stream, size uint64) *Block {
 	if r.collecting() {
 		r.collectGarbage()
 	}
-	if b := r.obtain(small, s, size); b != nil {
+	if b := r.obtain(in, s, size); b != nil {
 		return b
 	}
-	if r.Set.MaxSplitSize != Off && r.releaseOversize(small, s, size) {
-		if b := r.obtain(small, s, size); b != nil {
+	if r.Set.MaxSplitSize != Off && r.releaseOversize(in, s, size) {
+		if b := r.obtain(in, s, size); b != nil {
 			return b
 		}
 	}
-	r.EmptyCache()
+	if r.holding() {
+		return nil
+	}
+	r.flush()
 	r.Retries++
-	b := r.obtain(small, s, size)
+	b := r.obtain(in, s, size)
 	if b == nil && r.Set.LookupAfterFlush {
-		return r.lookup(small, s, size)
+		return r.lookup(in, s, size)
 	}
 	return b
 }
 
 // obtain: section 11.
-func (r *Allocator) obtain(small bool, s device.Stream, size uint64) *Block {
+func (r *Allocator) obtain(in half, s device.Stream, size uint64) *Block {
 	buy := segmentSize(size)
 	if r.hasLimit && r.reserved+buy > r.limit {
 		return nil
 	}
 	if r.Set.Expandable {
-		return r.grow(small, s, size)
+		return r.grow(in, s, size)
 	}
 	if buy > r.DeviceFree() {
 		return nil
 	}
-	b := r.addSegment(r.nextMalloc, buy, small, 0, s)
+	b := r.addSegment(r.nextMalloc, buy, in, 0, s)
 	r.nextMalloc += buy
 	r.reserved += buy
 	r.DeviceAllocs++

@@ -9,15 +9,15 @@ import (
 
 // ---- expandable segments: section 17
 
-func (r *Allocator) grow(small bool, s device.Stream, size uint64) *Block {
-	b := r.room(small, s, size)
+func (r *Allocator) grow(in half, s device.Stream, size uint64) *Block {
+	b := r.room(in, s, size)
 	if b == nil {
 		page := segmentSize(1)
-		if !small {
+		if !in.small {
 			page = 20 * mib
 		}
 		space := (r.capacity + r.capacity/8 + page - 1) / page * page
-		b = r.addSegment(r.nextReserve, space, small, page, s)
+		b = r.addSegment(r.nextReserve, space, in, page, s)
 		r.nextReserve += space
 	}
 	if !b.mapped && !r.mapRange(b, min(b.size, size)) {
@@ -34,9 +34,9 @@ func (r *Allocator) grow(small bool, s device.Stream, size uint64) *Block {
 }
 
 // room: section 17.3.
-func (r *Allocator) room(small bool, s device.Stream, size uint64) *Block {
+func (r *Allocator) room(in half, s device.Stream, size uint64) *Block {
 	for _, g := range r.segments {
-		if g.small != small || g.stream != s {
+		if g.in != in || g.stream != s {
 			continue
 		}
 		for i, u := range g.blocks {
@@ -72,7 +72,7 @@ func (r *Allocator) mapRange(b *Block, size uint64) bool {
 	r.DeviceAllocs++
 	b.mapped = true
 	b.merge()
-	b.born = r.lookups[b.seg.small]
+	b.born = r.lookups[b.seg.in]
 	return true
 }
 
@@ -86,11 +86,11 @@ func (r *Allocator) unmap(b *Block) {
 	}
 	if head := g.addr + first - b.addr; head > 0 {
 		rest := b.cut(head)
-		b.born = r.lookups[g.small]
+		b.born = r.lookups[g.in]
 		b = rest
 	}
 	if b.size > last-first {
-		b.cut(last - first).born = r.lookups[g.small]
+		b.cut(last - first).born = r.lookups[g.in]
 	}
 	b.mapped = false
 	b.merge()
@@ -113,9 +113,9 @@ func (r *Allocator) releaseSegment(b *Block) {
 }
 
 // releaseOversize: section 15.1, as if split blocks of cudaMalloc segments were not there.
-func (r *Allocator) releaseOversize(small bool, s device.Stream, size uint64) bool {
+func (r *Allocator) releaseOversize(in half, s device.Stream, size uint64) bool {
 	need := max(size, r.Set.MaxSplitSize)
-	blocks := r.find(small, func(b *Block) bool {
+	blocks := r.find(in, func(b *Block) bool {
 		return b.free() && b.seg.stream == s && (b.seg.page > 0 || !b.split())
 	})
 	i := 0
@@ -136,27 +136,34 @@ func (r *Allocator) releaseOversize(small bool, s device.Stream, size uint64) bo
 	return released >= need
 }
 
-// EmptyCache: section 15.2.
-func (r *Allocator) EmptyCache() {
+// flush: section 15.2.
+func (r *Allocator) flush() {
 	r.Syncs++
+	r.resume()
 	for stream := range r.waiting {
 		for len(r.waiting[stream]) > 0 {
 			r.done[stream] = max(r.done[stream], r.waiting[stream][0].number)
 			r.pop(stream)
 		}
 	}
-	for _, small := range []bool{false, true} {
-		var pages []*Block
-		for _, b := range r.freeBlocks(small) {
-			if b.seg.page > 0 {
-				pages = append(pages, b)
-			} else if !b.split() {
-				r.releaseSegment(b)
-			}
+	for _, in := range []half{{small: false}, {small: true}} {
+		r.releaseHalf(in)
+	}
+	r.releaseFreeable()
+}
+
+// releaseHalf: section 15.3.
+func (r *Allocator) releaseHalf(in half) {
+	var pages []*Block
+	for _, b := range r.freeBlocks(in) {
+		if b.seg.page > 0 {
+			pages = append(pages, b)
+		} else if !b.split() {
+			r.releaseSegment(b)
 		}
-		for _, b := range pages {
-			r.unmap(b)
-		}
+	}
+	for _, b := range pages {
+		r.unmap(b)
 	}
 }
 
@@ -168,9 +175,9 @@ func (r *Allocator) collectGarbage() {
 	}
 	target := r.reserved - limit
 	whole := func() []*Block {
-		return r.find(false, func(b *Block) bool { return b.free() && b.seg.page == 0 && !b.split() })
+		return r.find(half{}, func(b *Block) bool { return b.free() && b.seg.page == 0 && !b.split() })
 	}
-	age := func(b *Block) uint64 { return r.lookups[false] - b.born }
+	age := func(b *Block) uint64 { return r.lookups[half{}] - b.born }
 	for reclaimed, freed := uint64(0), true; freed && reclaimed < target; {
 		blocks := whole()
 		var ages uint64
@@ -192,8 +199,14 @@ func (r *Allocator) collectGarbage() {
 
 // Record: section 14.1.
 func (r *Allocator) Record(b *Block, s device.Stream) {
-	if s != b.seg.stream && !slices.Contains(b.uses, s) {
+	if s == b.seg.stream {
+		return
+	}
+	if !slices.Contains(b.uses, s) {
 		b.uses = append(b.uses, s)
+	}
+	if r.holding() {
+		b.captured = append(b.captured, s)
 	}
 }
 
@@ -203,12 +216,21 @@ func (r *Allocator) Free(b *Block) {
 		r.OversizeAllocations--
 	}
 	b.allocated = false
+	if len(b.uses) > 0 && r.holding() {
+		r.deferred = append(r.deferred, b)
+		return
+	}
+	r.wait(b)
+}
+
+// wait puts an event on every stream that uses the block.
+func (r *Allocator) wait(b *Block) {
 	for _, s := range b.uses {
 		r.recorded[s]++
 		r.waiting[s] = append(r.waiting[s], use{r.recorded[s], b})
 		b.events++
 	}
-	b.uses = nil
+	b.uses, b.captured = nil, nil
 	r.completeIfIdle(b)
 }
 
@@ -222,7 +244,7 @@ func (r *Allocator) pop(s device.Stream) {
 func (r *Allocator) completeIfIdle(b *Block) {
 	if b.idle() {
 		b.merge()
-		b.born = r.lookups[b.seg.small]
+		b.born = r.lookups[b.seg.in]
 	}
 }
 
@@ -254,12 +276,12 @@ func (r *Allocator) Snapshot(into *allocators.Snapshot) {
 	into.Segments, into.Blocks = into.Segments[:0], into.Blocks[:0]
 	for _, g := range r.segments {
 		into.Segments = append(into.Segments, allocators.SegmentInfo{
-			Addr: device.Addr(g.addr), Size: g.size, Small: g.small, Expandable: g.page > 0, PageSize: g.page, Stream: g.stream,
+			Addr: device.Addr(g.addr), Size: g.size, Small: g.in.small, Expandable: g.page > 0, PageSize: g.page, Stream: g.stream, Pool: g.in.private,
 			First: len(into.Blocks), Count: len(g.blocks),
 		})
 		for _, b := range g.blocks {
 			i := allocators.BlockInfo{
-				Addr: device.Addr(b.addr), Size: b.size, State: b.state(), Small: g.small, Expandable: g.page > 0, Stream: g.stream,
+				Addr: device.Addr(b.addr), Size: b.size, State: b.state(), Small: g.in.small, Expandable: g.page > 0, Stream: g.stream,
 			}
 			i.InPool = i.State == allocators.Free || i.State == allocators.Unmapped
 			if i.State == allocators.Live || i.State == allocators.Pending {
