@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -66,8 +67,20 @@ func IsLogFolder(dir string) bool {
 
 // ReadIndex reads index.tsv of a folder with traces/ and logs/.
 func ReadIndex(dir string) ([]Log, error) {
-	path := filepath.Join(dir, "index.tsv")
-	data, err := os.ReadFile(path)
+	logs, err := ReadFolder(os.DirFS(dir))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	for i := range logs {
+		logs[i].Path, logs[i].TracePath = filepath.Join(dir, logs[i].Path), filepath.Join(dir, logs[i].TracePath)
+	}
+	return logs, nil
+}
+
+// ReadFolder is ReadIndex on a file system; the paths are names there.
+func ReadFolder(folder fs.FS) ([]Log, error) {
+	const path = "index.tsv"
+	data, err := fs.ReadFile(folder, path)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +107,7 @@ func ReadIndex(dir string) ([]Log, error) {
 			}
 			l.Fraction = &v
 		}
-		l.Path = filepath.Join(dir, "logs", l.Name()+".tsv.gz")
-		l.TracePath = filepath.Join(dir, "traces", l.Trace+".trace.gz")
+		l.Path, l.TracePath = "logs/"+l.Name()+".tsv.gz", "traces/"+l.Trace+".trace.gz"
 		logs = append(logs, l)
 	}
 	return logs, nil

@@ -64,32 +64,42 @@ func (r *Recorder) Record(alloc catalog.Spec, t *trace.Trace, conf string, fract
 		share = strconv.FormatFloat(*fraction, 'g', -1, 64)
 	}
 	l := Log{Trace: plainName(name), Config: configName(conf, share), Conf: conf, Capacity: capacity, Fraction: fraction}
-	var log bytes.Buffer
-	log.WriteString(strings.Join(executor.Columns, "\t") + "\n")
-	ops, ooms := 0, 0
+	var rows []string
 	err = readAllRows(&l, executor.Compile(t), &spec, capacity, func(row []byte) bool {
-		ops++
-		if f := bytes.Split(row, []byte("\t")); len(f) > 2 && string(f[2]) == "oom" {
-			ooms++
-		}
-		log.Write(append(row, '\n'))
+		rows = append(rows, string(row))
 		return true
 	})
 	if err != nil {
 		return err
 	}
-	if ops != len(t.Ops) {
-		return fmt.Errorf("%s: the run on %s broke off after %d of %d operations, so there is no log", t.Name, spec.Name, ops, len(t.Ops))
+	if len(rows) != len(t.Ops) {
+		return fmt.Errorf("%s: the run on %s broke off after %d of %d operations, so there is no log", t.Name, spec.Name, len(rows), len(t.Ops))
+	}
+	return r.Add(l, t, rows)
+}
+
+// Add writes a log whose rows are known. A log of the same name is replaced.
+func (r *Recorder) Add(l Log, t *trace.Trace, rows []string) error {
+	ooms := 0
+	for _, row := range rows {
+		if f := strings.SplitN(row, "\t", 4); len(f) > 2 && f[2] == "oom" {
+			ooms++
+		}
 	}
 	bare := &trace.Trace{Name: t.Name, Ops: t.Ops} // capacity, settings and fraction stand in the index
-	if err := writeZipped(filepath.Join(r.dir, "traces", l.Trace+".trace.gz"), []byte(bare.Format())); err != nil {
+	if err := writeZipped(filepath.Join(r.dir, "traces", l.Trace+".trace.gz"), bare.Format()); err != nil {
 		return err
 	}
-	if err := writeZipped(filepath.Join(r.dir, "logs", l.Name()+".tsv.gz"), log.Bytes()); err != nil {
+	text := strings.Join(executor.Columns, "\t") + "\n" + strings.Join(rows, "\n") + "\n"
+	if err := writeZipped(filepath.Join(r.dir, "logs", l.Name()+".tsv.gz"), []byte(text)); err != nil {
 		return err
+	}
+	share := "-"
+	if l.Fraction != nil {
+		share = strconv.FormatFloat(*l.Fraction, 'g', -1, 64)
 	}
 	key := l.Trace + "\t" + l.Config + "\t"
-	line := fmt.Sprintf("%s%s\t%d\t%s\t%d\t%d", key, orNone(conf), capacity, share, ops, ooms)
+	line := fmt.Sprintf("%s%s\t%d\t%s\t%d\t%d", key, orNone(l.Conf), l.Capacity, share, len(rows), ooms)
 	for i := range r.lines {
 		if strings.HasPrefix(r.lines[i], key) {
 			r.lines[i] = line

@@ -1,0 +1,79 @@
+package nightly
+
+import (
+	"fmt"
+
+	"github.com/shatter-gpu/shatter/harness/conform"
+)
+
+// PanelResult is what the panel came to.
+type PanelResult struct {
+	// Logs is how many pairs of trace and settings the panel has, times the allocators; Ran of them were run in this shard, and
+	// Rejected are settings that an allocator does not take. What is missing was not reached.
+	Logs     int `json:"logs"`
+	Ran      int `json:"ran"`
+	Rejected int `json:"rejected"`
+	Rows     int `json:"rows"`
+	// References are what the decisions were held against.
+	References []Reference `json:"references"`
+}
+
+// Reference is a set of earlier decisions.
+type Reference struct {
+	Name string `json:"name"`
+	// Exact says that any difference is red: the device leaves nothing to chance.
+	Exact bool `json:"exact"`
+	Same  int  `json:"same"`
+	// Missing logs are not in the reference.
+	Missing     int          `json:"missing"`
+	Differences []Difference `json:"differences"`
+}
+
+// Difference is the first row in which two logs differ.
+type Difference struct {
+	Allocator string `json:"allocator"`
+	Log       string `json:"log"`
+	// Op is the operation, -1 for the settings; Operation is its text.
+	Op        int    `json:"op"`
+	Operation string `json:"operation"`
+	Column    string `json:"column"`
+	Want      string `json:"want"`
+	Got       string `json:"got"`
+}
+
+func (d *Difference) String() string {
+	if d.Op < 0 {
+		return fmt.Sprintf("%s on %s: settings: %s", d.Log, d.Allocator, d.Got)
+	}
+	return fmt.Sprintf("%s on %s: operation %d (%s): %s differs\n  before %s\n  now    %s", d.Log, d.Allocator, d.Op, d.Operation, d.Column, d.Want, d.Got)
+}
+
+// Red counts the differences that fail the night.
+func (p *PanelResult) Red() int {
+	n := 0
+	for i := range p.References {
+		if p.References[i].Exact {
+			n += len(p.References[i].Differences)
+		}
+	}
+	return n
+}
+
+// Hold compares a log with the rows of a reference; nil rows: it has none. operation gives the text of an operation.
+func (r *Reference) Hold(allocator, name string, want []string, got *Log, operation func(int) string) {
+	switch {
+	case want == nil:
+		r.Missing++
+		return
+	case got.Rejected != "":
+		r.Differences = append(r.Differences, Difference{allocator, name, -1, "", "settings", "taken", got.Rejected})
+		return
+	}
+	d := conform.CompareRows(name, want, got.Rows)
+	if d == nil {
+		r.Same++
+		return
+	}
+	op := d.Line - 2 // the first line of a log has the columns
+	r.Differences = append(r.Differences, Difference{allocator, name, op, operation(op), d.Column, d.Want, d.Got})
+}
