@@ -6,6 +6,7 @@ import (
 
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/measure"
+	"github.com/shatter-gpu/shatter/harness/results"
 	"github.com/shatter-gpu/shatter/reports"
 	"github.com/shatter-gpu/shatter/reports/html"
 	"github.com/shatter-gpu/shatter/reports/recording"
@@ -32,7 +33,7 @@ func (f *replayFlags) writePage(p *executor.Program, targets []executor.Target, 
 	if err := html.WriteReplay(&page, &in); err != nil {
 		return err
 	}
-	if err := writeFile(f.html, page.Bytes()); err != nil {
+	if err := results.WriteFile(f.html, page.Bytes()); err != nil {
 		return hinted{fmt.Errorf("cannot write %s: %w", f.html, err), "name a file in a folder that can be written"}
 	}
 	return nil
