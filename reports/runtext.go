@@ -5,15 +5,17 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/shatter-gpu/shatter/harness/stats"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
 
 // WriteText writes the report for people: the outcome first, then how memory fragments, then the refusals.
-func (r *Run) WriteText(w io.Writer) error {
-	p := &printer{w: w}
+func (r *Run) WriteText(w io.Writer) error { return r.WriteTerminal(w, Terminal{}) }
+
+// WriteTerminal is WriteText for a terminal.
+func (r *Run) WriteTerminal(w io.Writer, t Terminal) error {
+	p := &printer{w: w, terminal: t}
 	p.line("%s", r.headline())
 	if r.Interrupted {
 		p.line("interrupted: the figures are those of the sequences that were finished")
@@ -25,30 +27,6 @@ func (r *Run) WriteText(w io.Writer) error {
 	p.drift(r)
 	p.examples(r)
 	return p.err
-}
-
-// printer keeps the first error, so that texts can be written without looking each time.
-type printer struct {
-	w   io.Writer
-	err error
-}
-
-func (p *printer) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
-	}
-}
-
-// table writes rows of cells in aligned columns.
-func (p *printer) table(rows [][]string) {
-	if p.err != nil {
-		return
-	}
-	t := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(t, strings.Join(row, "\t"))
-	}
-	p.err = t.Flush()
 }
 
 func (r *Run) headline() string {

@@ -17,12 +17,12 @@ import (
 // format is a way to write a results folder.
 type format struct {
 	name, says string
-	write      func(io.Writer, *reports.Folder) error
+	write      func(io.Writer, reports.Terminal, *reports.Folder) error
 }
 
 // formats are the ways in which `shatter report render` writes a results folder. Each is a function of the folder alone.
 var formats = []format{
-	{"text", "for terminals", func(w io.Writer, f *reports.Folder) error { return f.Run.WriteText(w) }},
+	{"text", "for terminals", func(w io.Writer, t reports.Terminal, f *reports.Folder) error { return f.Run.WriteTerminal(w, t) }},
 }
 
 func reportRenderCommand() *cobra.Command {
@@ -48,7 +48,11 @@ func reportRenderCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return writeOut(c, out, func(w io.Writer) error { return formats[i].write(w, folder) })
+			var t reports.Terminal
+			if out == "" {
+				t = terminalOf(c.OutOrStdout())
+			}
+			return writeOut(c, out, func(w io.Writer) error { return formats[i].write(w, t, folder) })
 		},
 	}
 	c.Flags().StringVar(&name, "format", "text", strings.Join(says, ", "))

@@ -423,7 +423,7 @@ func (f *runFlags) write(c *cobra.Command, r *reports.Run) error {
 		if _, err := w.Write(append(doc, '\n')); err != nil {
 			return err
 		}
-	} else if err := r.WriteText(w); err != nil {
+	} else if err := r.WriteTerminal(w, terminalOf(c.OutOrStdout())); err != nil {
 		return err
 	}
 	return w.Flush()
