@@ -94,6 +94,9 @@ func changes(pkg string) ([]change, error) {
 	return list, nil
 }
 
+// at names a change by where it is, too.
+func (c *change) at() string { return fmt.Sprintf("%s %d %d", c, c.line, c.column) }
+
 // read finds the line and the token.
 func (c *change) read() error {
 	path := filepath.Join(c.pkg, c.file)

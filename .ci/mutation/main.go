@@ -1,7 +1,7 @@
 // Command mutation measures the tests by mutation: it lets gremlins (github.com/go-gremlins/gremlins) list the small changes that
-// it would make to a package, draws a sample by a seed, makes each change by the flag -overlay of the go command, compiles the
-// package's tests with it once and runs them: the fast ones first, tables and scripts; on what these let through those that compare
-// with a brute-force twin at random; on what is left the program with the change looks for a finding in itself, as `shatter
+// it would make to a package, draws a sample by a seed, compiles the package once with all of them in it, each to be chosen when
+// the program starts, and runs the package's tests with each: the fast ones first, tables and scripts; on what these let through
+// those that compare with a brute-force twin at random; on what is left the program looks for a finding in itself, as `shatter
 // selftest` does. What nothing notices has survived.
 //
 // Usage, in the module's root: go run ./.ci/mutation [-seed N] [-sample N] [-jobs N] [-survivors FILE] [-log FILE [-again LOG]] PACKAGE...
@@ -10,16 +10,20 @@
 // killed by. It prints the raw score first, then the score without those that are argued to be equivalent. Exit 1: below 90 %
 // adjusted, or more than 5 % argued away.
 //
-// Files: main (the sample and the score), gremlins (what is changed), try (a change and its tests), known (the file of survivors).
+// Files: main (the sample and the score), gremlins (what is changed), schemata (all changes in one program), try (a change and its
+// tests), known (the file of survivors).
 package main
 
 import (
+	"cmp"
+	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"io"
-	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -63,9 +67,8 @@ func main() {
 			fail(err)
 		}
 		all := len(list)
-		rand.New(rand.NewPCG(*seed, uint64(len(pkg)))).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		if *sample > 0 && *sample < len(list) {
-			list = list[:*sample]
+		if list, err = drawn(list, *sample, *seed); err != nil {
+			fail(err)
 		}
 		fmt.Printf("%s: %d changes, %d drawn by seed %d\n", pkg, all, len(list), *seed)
 		if *again != "" {
@@ -74,7 +77,7 @@ func main() {
 			}
 			fmt.Printf("%s: %d of them tried again\n", pkg, len(list))
 		}
-		s, err := tryAll(list, *jobs, *limit, why, lines)
+		s, err := tryAll(pkg, list, *jobs, *limit, why, lines)
 		if err != nil {
 			fail(err)
 		}
@@ -87,16 +90,51 @@ func main() {
 	}
 }
 
+// drawn is a sample of changes, all of them if n is 0. Each has its place by a hash of what it is, so that an edit elsewhere in
+// the source does not draw another sample.
+func drawn(list []change, n int, seed uint64) ([]change, error) {
+	places := map[string]uint64{}
+	for i := range list {
+		if err := list[i].read(); err != nil {
+			return nil, err
+		}
+		h := fnv.New64a()
+		fmt.Fprintf(h, "%d %s %d", seed, &list[i], list[i].column)
+		places[list[i].at()] = h.Sum64()
+	}
+	slices.SortStableFunc(list, func(a, b change) int { return cmp.Compare(places[a.at()], places[b.at()]) })
+	if n > 0 && n < len(list) {
+		list = list[:n]
+	}
+	return list, nil
+}
+
 func fail(err error) {
 	fmt.Fprintf(os.Stderr, "mutation: %v\n", err)
 	os.Exit(2)
 }
 
-// tryAll tries changes, several at once, and prints what survived in the order of the sample.
-func tryAll(list []change, jobs int, limit time.Duration, why map[string]string, log io.Writer) (score, error) {
+// tryAll tries changes of a package, several at once, and prints what survived in the order of the sample.
+func tryAll(pkg string, list []change, jobs int, limit time.Duration, why map[string]string, log io.Writer) (score, error) {
+	var s score
+	folder, err := os.MkdirTemp("", "mutation-")
+	if err != nil {
+		return s, err
+	}
+	defer os.RemoveAll(folder)
+	made, err := newSchemata(pkg, folder, list)
+	if err != nil {
+		return s, err
+	}
+	all := &subject{pkg: pkg}
+	if all.tests, all.program, err = made.compile(pkg); err != nil {
+		return s, err
+	}
+	if r, err := all.try(0, limit); err != nil || r != survived {
+		return s, fmt.Errorf("%s without a change: %s, %w", pkg, r, err)
+	}
 	var mu sync.Mutex
 	var failure error
-	var s score
 	texts := make([]string, len(list))
 	next, printed := 0, 0
 	var wg sync.WaitGroup
@@ -113,7 +151,7 @@ func tryAll(list []change, jobs int, limit time.Duration, why map[string]string,
 				if stop {
 					return
 				}
-				r, err := try(&list[i], limit)
+				r, err := tryOne(made, all, &list[i], i, limit)
 				mu.Lock()
 				if err != nil {
 					failure = err
@@ -132,6 +170,29 @@ func tryAll(list []change, jobs int, limit time.Duration, why map[string]string,
 	}
 	wg.Wait()
 	return s, failure
+}
+
+// tryOne tries change i of the list.
+func tryOne(made *schemata, all *subject, c *change, i int, limit time.Duration) (string, error) {
+	switch {
+	case slices.Contains(made.broken, c):
+		return notViable, nil
+	case !slices.Contains(made.alone, c):
+		return all.try(i+1, limit)
+	}
+	folder, err := os.MkdirTemp("", "mutation-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(folder)
+	s, err := alone(c, folder)
+	if errors.Is(err, errCompile) {
+		return notViable, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return s.try(0, limit)
 }
 
 // score counts what became of changes.

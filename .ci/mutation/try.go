@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -21,6 +20,9 @@ const (
 	notViable       = "did not compile"
 )
 
+// mostMemory bounds what a changed program may take, in KiB of address space: an endless loop may append.
+const mostMemory = 8 << 20
+
 // compare are the tests of a package that hold it against a brute-force twin at random. They are no fast tests; they are run on
 // what those let through.
 var compare = map[string]string{
@@ -28,49 +30,42 @@ var compare = map[string]string{
 	"./properties":         "TestPredictionsOfEveryRequest|TestRecordedTracesAreClean|TestWitnessIsMinimal",
 }
 
-// mostMemory bounds what a changed program may take, in KiB of address space: an endless loop may append.
-const mostMemory = 8 << 20
+// subject is a compiled package with changes in it.
+type subject struct {
+	pkg, tests, program string
+}
 
-// try makes a change, runs the package's fast tests, then those that compare at random, then the search, until one notices it.
-func try(c *change, limit time.Duration) (string, error) {
-	folder, err := os.MkdirTemp("", "mutation-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(folder)
+// alone compiles a change that cannot be chosen at run time.
+func alone(c *change, folder string) (*subject, error) {
 	overlay, err := c.overlay(folder)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	tests := filepath.Join(folder, "tests")
-	if err := quiet("", "go", "test", "-c", "-overlay", overlay, "-vet=off", "-o", tests, c.pkg); err != nil {
-		if text := err.Error(); strings.Contains(text, c.file) {
-			return notViable, nil
-		}
-		return "", err
-	}
-	random, ok := compare[c.pkg]
+	s := &subject{pkg: c.pkg}
+	s.tests, s.program, err = compile(c.pkg, overlay, folder)
+	return s, err
+}
+
+// try runs the package's fast tests with a change, then those that compare at random, then the search, until one notices it.
+func (s *subject) try(number int, limit time.Duration) (string, error) {
+	random, ok := compare[s.pkg]
 	if !ok {
 		random = "^$"
 	}
 	for _, stage := range []struct{ which, means string }{{"-test.skip=" + random, killedByTests}, {"-test.run=" + random, killedByCompare}} {
-		run, cancel := bounded(c.pkg, limit, tests, "-test.short", "-test.failfast", stage.which)
+		run, cancel := bounded(s.pkg, number, limit, s.tests, "-test.short", "-test.failfast", stage.which)
 		err := run.Run()
 		cancel()
 		if err != nil {
 			return stage.means, nil
 		}
 	}
-	program := filepath.Join(folder, "shatter")
-	if err := quiet("", "go", "build", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./harness/cmd/shatter"); err != nil {
-		return "", err
-	}
-	return search(program, limit)
+	return s.search(number, limit)
 }
 
 // search lets the changed program look for a finding in itself, as `shatter selftest` does with planted bugs.
-func search(program string, limit time.Duration) (string, error) {
-	c, cancel := bounded("", 2*limit, program, "selftest", "--seek", "--short", "--clean", "4000", "--generic", "0s", "--time", "10m")
+func (s *subject) search(number int, limit time.Duration) (string, error) {
+	c, cancel := bounded("", number, 2*limit, s.program, "selftest", "--seek", "--short", "--clean", "4000", "--generic", "0s", "--time", "10m")
 	defer cancel()
 	out, err := c.Output()
 	if err != nil {
@@ -94,22 +89,14 @@ func search(program string, limit time.Duration) (string, error) {
 }
 
 // bounded is a command on one core that is ended after so much processor time, or if it waits for ever.
-func bounded(dir string, limit time.Duration, program string, args ...string) (*exec.Cmd, context.CancelFunc) {
+func bounded(dir string, number int, limit time.Duration, program string, args ...string) (*exec.Cmd, context.CancelFunc) {
+	if !filepath.IsAbs(program) {
+		panic("a relative path would be looked for in " + dir)
+	}
 	script := fmt.Sprintf(`ulimit -t %d; ulimit -v %d; exec "$0" "$@"`, int(limit.Seconds()), mostMemory)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*limit)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*limit)
 	c := exec.CommandContext(ctx, "sh", append([]string{"-c", script, program}, args...)...)
 	c.Dir = dir
-	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=800")
+	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=800", fmt.Sprintf("%s=%d", chosen, number))
 	return c, cancel
-}
-
-// quiet runs a command and returns what it printed if it fails.
-func quiet(dir, program string, args ...string) error {
-	c := exec.Command(program, args...)
-	c.Dir = dir
-	c.Env = append(os.Environ(), "GOMAXPROCS=1")
-	if text, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", program, err, text)
-	}
-	return nil
 }
