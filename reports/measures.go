@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"github.com/shatter-gpu/shatter/harness/measure"
 	"github.com/shatter-gpu/shatter/harness/results"
 	"github.com/shatter-gpu/shatter/harness/stats"
 )
@@ -26,6 +27,23 @@ func taken(of func(*results.Measures) float64) func(*results.Sequence, *results.
 	}
 }
 
+// counted is taken for figures that need the allocator's statistics, listed for those that need a list of its blocks.
+func counted(of func(*measure.Profile) float64) func(*results.Sequence, *results.Run) (float64, bool) {
+	return func(_ *results.Sequence, r *results.Run) (float64, bool) {
+		if r.Measures == nil || r.Measures.Profile.Uncounted {
+			return 0, false
+		}
+		return of(&r.Measures.Profile), true
+	}
+}
+
+func listed(of func(*measure.Profile) float64) func(*results.Sequence, *results.Run) (float64, bool) {
+	return func(s *results.Sequence, r *results.Run) (float64, bool) {
+		v, ok := counted(of)(s, r)
+		return v, ok && !r.Measures.Profile.Peak.Unlisted
+	}
+}
+
 // Measures names them, with a sentence each on what they say.
 var Measures = [measureCount]struct {
 	stats.Measure
@@ -41,13 +59,13 @@ var Measures = [measureCount]struct {
 		taken(func(m *results.Measures) float64 { return float64(m.Lost) })},
 	IdleCacheAtPeak: {stats.Measure{Name: "idle_cache_at_peak", Unit: "1"},
 		"(reserved - allocated) / reserved at the peak of live bytes; it counts cache that a release returns: not fragmentation",
-		taken(func(m *results.Measures) float64 { return m.Profile.Peak.IdleCache() })},
+		counted(func(p *measure.Profile) float64 { return p.Peak.IdleCache() })},
 	PinnedAtPeak: {stats.Measure{Name: "pinned_at_peak", Unit: "bytes"},
 		"reserved and used by nobody, but kept by live blocks in the same segment or page, at the peak of live bytes",
-		taken(func(m *results.Measures) float64 { return float64(m.Profile.Peak.Pinned) })},
+		listed(func(p *measure.Profile) float64 { return float64(p.Peak.Pinned) })},
 	MeanIdleCache: {stats.Measure{Name: "mean_idle_cache", Unit: "1"},
 		"idle by reserved bytes, summed over all operations",
-		taken(func(m *results.Measures) float64 { return m.Profile.MeanIdleCache })},
+		counted(func(p *measure.Profile) float64 { return p.MeanIdleCache })},
 	BoughtPerAllocated: {stats.Measure{Name: "bought_per_allocated", Unit: "1"},
 		"bytes bought or mapped by bytes handed out, at the trace's own capacity: what the cache did not save",
 		func(_ *results.Sequence, r *results.Run) (float64, bool) {

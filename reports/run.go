@@ -98,8 +98,11 @@ type Refusals struct {
 	Verdicts []Count `json:"verdicts"`
 	// Relaxations counts, for the verdict policy, each minimal set of rules whose relaxation would have served.
 	Relaxations []Count `json:"relaxations"`
-	// Levels counts the refusals that came although enough memory was free, counted at each level (shatter list properties).
+	// Levels counts the refusals that came although enough memory was free, counted at each level (shatter list properties). A level
+	// that is not in the list could not be computed: the allocator shows too little.
 	Levels []Count `json:"levels"`
+
+	known executor.LevelSet // levels that could be computed
 }
 
 // Drift is what repeating the beginnings of a sample of the sequences from their end state came to.
@@ -161,6 +164,8 @@ type WorkloadTarget struct {
 	ServedToOOM *stats.SurvivalCurve `json:"served_to_oom,omitempty"`
 	// Scarce are the survival curves on devices of 1.02, 1.05, 1.1 and 1.2 L*.
 	Scarce []Scarce `json:"scarce,omitempty"`
+	// LowerBounds is in how many sequences C_safe, and so kappa and lost, are lower bounds: not all larger capacities were tried.
+	LowerBounds int `json:"lower_bounds,omitempty"`
 
 	samples   [measureCount][]float64
 	scarce    [len(measure.Scarce)][]stats.Lifetime
@@ -237,6 +242,13 @@ func (b *Builder) Add(s *results.Sequence) error {
 
 func (b *Builder) addRefusals(f *Refusals, s *results.Sequence, r *results.Run) {
 	f.OOMs += r.OOMs
+	if r.OOMs > 0 {
+		for _, l := range executor.Levels() {
+			if !slices.Contains(r.UnknownLevels, l.String()) {
+				f.known |= 1 << l
+			}
+		}
+	}
 	for _, of := range []struct {
 		to   *[]Count
 		from []results.Count
@@ -337,6 +349,9 @@ func (t *WorkloadTarget) add(s *results.Sequence, r *results.Run) {
 	if r.Measures == nil {
 		return
 	}
+	if r.Measures.LowerBound {
+		t.LowerBounds++
+	}
 	for i, l := range r.Measures.Lives {
 		t.scarce[i] = append(t.scarce[i], stats.Lifetime{Served: l.Served, OOM: l.OOM})
 	}
@@ -364,7 +379,18 @@ func (b *Builder) Finish(interrupted bool) (*Run, error) {
 		r.Workloads = append(r.Workloads, *done)
 	}
 	for i := range r.Refusals {
-		slices.SortStableFunc(r.Refusals[i].Relaxations, func(a, b Count) int { return b.Count - a.Count })
+		f := &r.Refusals[i]
+		slices.SortStableFunc(f.Relaxations, func(a, b Count) int { return b.Count - a.Count })
+		if f.known == 0 {
+			continue // no refusal was judged
+		}
+		var known []Count
+		for _, l := range executor.Levels() {
+			if f.known.Has(l) {
+				known = append(known, f.Levels[l])
+			}
+		}
+		f.Levels = known
 	}
 	return r, nil
 }

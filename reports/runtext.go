@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/stats"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
@@ -75,7 +76,8 @@ func (p *printer) fragmentation(r *Run) {
 			}
 			rows = append(rows, []string{
 				w.Name, t.Allocator, fmt.Sprint(kappa.N), interval(kappa.Median, "1"), bound(kappa.P95, "1"),
-				value(t.measure(Lost), "bytes"), value(t.measure(IdleCacheAtPeak), "share"), value(t.measure(PinnedAtPeak), "bytes"),
+				value(t.measure(Lost), "bytes"), orUnknown(value(t.measure(IdleCacheAtPeak), "share")),
+				orUnknown(value(t.measure(PinnedAtPeak), "bytes")),
 				fmt.Sprintf("%d/%d", t.Refused.Successes, t.Refused.N),
 			})
 		}
@@ -86,6 +88,14 @@ func (p *printer) fragmentation(r *Run) {
 	p.line("")
 	p.line("How memory fragments: medians over n sequences (95 %% order-statistic interval)")
 	p.table(rows)
+	for i := range r.Workloads {
+		for _, t := range r.Workloads[i].Targets {
+			if t.LowerBounds > 0 {
+				p.line("  %s on %s: C_safe is a lower bound in %d sequences, in which not all larger capacities were tried", r.Workloads[i].Name,
+					t.Allocator, t.LowerBounds)
+			}
+		}
+	}
 	for _, m := range []int{Kappa, Lost, IdleCacheAtPeak, PinnedAtPeak} {
 		p.line("  %-10s %s", shortNames[m], Measures[m].Says)
 	}
@@ -155,6 +165,14 @@ func value(s *stats.Summary, unit string) string {
 	return figure(*s.Median.Value, unit)
 }
 
+// orUnknown writes what the allocator does not tell.
+func orUnknown(s string) string {
+	if s == "-" {
+		return "unknown"
+	}
+	return s
+}
+
 func figure(v float64, unit string) string {
 	switch unit {
 	case "bytes":
@@ -222,6 +240,9 @@ func (p *printer) refusals(r *Run) {
 		var words []string
 		for _, l := range f.Levels {
 			words = append(words, fmt.Sprintf("%s %s", l.Name, thousands(l.Count)))
+		}
+		if len(f.Levels) < executor.LevelCount {
+			words = append(words, "the other levels unknown")
 		}
 		p.line("  %s, refused although that much was free: %s", f.Allocator, strings.Join(words, ", "))
 	}

@@ -90,6 +90,9 @@ func Parse(text string) (Spec, error) {
 	for _, e := range Entries {
 		names = append(names, e.Name)
 	}
+	for _, e := range Remote {
+		names = append(names, e.Name)
+	}
 	return s, fmt.Errorf("unknown allocator %q; there are %s (see shatter list allocators)", text, strings.Join(names, ", "))
 }
 

@@ -39,9 +39,9 @@ func TestParse(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	const which = "the name says whether segments are expandable; write "
 	for _, c := range []struct{ text, want string }{
-		{"", `unknown allocator ""; there are classic, expandable, direct, first-fit, best-fit, worst-fit, next-fit, buddy (see shatter list allocators)`},
-		{"native", `unknown allocator "native"; there are classic, expandable, direct, first-fit, best-fit, worst-fit, next-fit, buddy (see shatter list allocators)`},
-		{"Classic", `unknown allocator "Classic"; there are classic, expandable, direct, first-fit, best-fit, worst-fit, next-fit, buddy (see shatter list allocators)`},
+		{"", `unknown allocator ""; there are classic, expandable, direct, first-fit, best-fit, worst-fit, next-fit, buddy, torch:[PATH], so:PATH[,alloc=NAME,free=NAME,record=NAME], child:PROGRAM (see shatter list allocators)`},
+		{"native", `unknown allocator "native"; there are classic, expandable, direct, first-fit, best-fit, worst-fit, next-fit, buddy, torch:[PATH], so:PATH[,alloc=NAME,free=NAME,record=NAME], child:PROGRAM (see shatter list allocators)`},
+		{"Classic", `unknown allocator "Classic"; there are classic, expandable, direct, first-fit, best-fit, worst-fit, next-fit, buddy, torch:[PATH], so:PATH[,alloc=NAME,free=NAME,record=NAME], child:PROGRAM (see shatter list allocators)`},
 		{"direct@max_split_size_mb:128", `allocator "direct@max_split_size_mb:128": direct takes no settings`},
 		{"direct@", `allocator "direct@": direct takes no settings`},
 		{"classic@expandable_segments:True", `allocator "classic@expandable_segments:True": ` + which +

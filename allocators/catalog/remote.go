@@ -109,6 +109,12 @@ func (r *remote) with(name, conf string) (Spec, error) {
 	return s, nil
 }
 
+// Conf is the settings string behind the name.
+func (s Spec) Conf() string {
+	_, conf := cutSettings(s.Name)
+	return conf
+}
+
 // With is the allocator under a settings string and a memory fraction: for a classic or expandable one what PyTorch would run
 // (see FromSettings), for one of another process the same with these settings added to its own. Others have none.
 func (s Spec) With(conf string, fraction *float64) (Spec, error) {
@@ -127,6 +133,14 @@ func (s Spec) With(conf string, fraction *float64) (Spec, error) {
 		return s, nil
 	}
 }
+
+// Replaced is an allocator of another process under other settings instead of its own.
+func (s Spec) Replaced(conf string) (Spec, error) {
+	return s.remote.with(join(s.remote.base, conf), conf)
+}
+
+// Configurable tells whether this is an allocator of another process that takes settings; it has Replaced.
+func (s Spec) Configurable() bool { return s.remote != nil }
 
 func joinSettings(a, b string) string {
 	if a == "" || b == "" {

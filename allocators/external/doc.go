@@ -11,7 +11,7 @@
 // The child reads lines from its standard input and answers each on its standard output; its standard error is free. It
 // begins with a greeting:
 //
-//	shatter-child 1 [sessions=many] [record=yes] [empty_cache=yes] [stats=yes] [conf=yes] [fraction=yes]
+//	shatter-child 1 [sessions=many] [record=yes] [empty_cache=yes] [stats=yes] [conf=yes] [fraction=yes] [abandon=yes]
 //
 // or with `error message=TEXT` if it cannot work. The words say what it can do; what it does not name it is not asked. Then
 //
@@ -21,8 +21,9 @@
 // a process of its own, or `error message=TEXT` if the settings are wrong. After that each line is an operation of trace
 // format v1 (alloc, free, record, sync, empty_cache, conf, fraction, foreign), or `stats`, which asks for all statistics, or
 // `end`. Many lines may come before the first answer is read. To `end` a child answers `done`; it then exits or, with
-// sessions=many, waits for the next `start`. A child that answers nothing for the watchdog's time gets SIGTERM, so that it can send
-// what it has buffered, and then SIGKILL.
+// sessions=many, waits for the next `start`. With abandon=yes the process named by pid=N gets SIGUSR1 when nobody wants the
+// answers to what was sent ahead: it may pass over all lines up to `end` then. A child that answers nothing for the watchdog's
+// time gets SIGTERM, so that it can send what it has buffered, and then SIGKILL.
 //
 // A reply is an outcome and words KEY=VALUE, with one space between:
 //

@@ -43,6 +43,7 @@ type process struct {
 // abilities are what a child's greeting says that it has.
 type abilities struct {
 	record, emptyCache, stats, conf, fraction bool
+	abandon                                   bool
 }
 
 // tail keeps the end of what is written to it.
@@ -159,6 +160,8 @@ func (p *process) greet(line string) error {
 		switch w {
 		case "sessions=many":
 			p.many = true
+		case "abandon=yes":
+			p.can.abandon = true
 		case "record=yes":
 			p.can.record = true
 		case "empty_cache=yes":

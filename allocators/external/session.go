@@ -160,6 +160,9 @@ func (s *session) finish(pl *pool) {
 	s.mu.Lock()
 	s.stop = true
 	s.mu.Unlock()
+	if s.p.can.abandon && s.p.session > 0 {
+		_ = syscall.Kill(s.p.session, syscall.SIGUSR1) // what was sent ahead need not be done
+	}
 	end := make(chan error, 1)
 	go func() {
 		s.writing.Wait()

@@ -24,10 +24,16 @@ import (
 type Target struct {
 	Name string
 	For  func(*trace.Trace) (executor.Target, error)
+	// Remote says that the allocator is in another process, where a run takes some ten times as long: C_safe is looked for with a
+	// bounded number of runs.
+	Remote bool
 	// Settings tells, for relations, the settings string for a trace and how to make the allocator under another one. Without it no
-	// relations are asked: they take some dozens of runs, too many for an allocator that is not in this process.
+	// relations are asked.
 	Settings func(*trace.Trace) (conf string, with func(conf string) (executor.Target, error), err error)
 }
+
+// remoteRuns bounds the search for C_safe beyond its halving, on a remote target.
+const remoteRuns = 64
 
 // Config is what to run.
 type Config struct {
@@ -86,9 +92,11 @@ type Run struct {
 	// Allocator is the target with the settings that the trace brought.
 	Allocator string
 	Result    *executor.Result
-	// Spectrum and Profile are there if measures were taken.
+	// Spectrum and Profile are there if measures were taken. Of a Remote target the spectrum has the last interval only.
 	Spectrum *measure.Spectrum
-	Profile  *measure.Profile
+	// LowerBound says that the spectrum's C_safe is not exact: larger capacities may fail.
+	LowerBound bool
+	Profile    *measure.Profile
 	// Lives are there with Spectrum and Profile.
 	Lives []measure.Life
 	// Decisions are there if they were asked (Digests).
@@ -244,7 +252,15 @@ func (c *Config) run(ctx context.Context, p *executor.Program, target Target, ca
 		return run, err
 	}
 	run.Profile = &profile
-	if run.Spectrum, err = measure.Capacities(ctx, p, t, measured); err != nil {
+	if target.Remote {
+		safe, err := measure.Safe(ctx, p, t, measured, remoteRuns)
+		if err != nil {
+			return run, err
+		}
+		run.LowerBound = !safe.Exact
+		run.Spectrum = &measure.Spectrum{Passes: []measure.Interval{{From: safe.Bytes, To: measure.Infinite}}, Runs: safe.Runs}
+		run.Spectrum.PeakLive, _ = measure.PeakLive(p.Trace)
+	} else if run.Spectrum, err = measure.Capacities(ctx, p, t, measured); err != nil {
 		return run, err
 	}
 	run.Lives, err = measure.LivesOf(p, t, measured, run.Spectrum)

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 
@@ -31,6 +32,14 @@ type Drift struct {
 	PerRepeat uint64
 	// Reserved and Live are bytes after each repeat.
 	Reserved, Live []uint64
+	// Listed says that the allocator lists its blocks: without that nothing proves that it is bounded.
+	Listed bool
+}
+
+// Level says that reserved memory was the same after each of the last ten repeats, which proves nothing about later ones.
+func (d *Drift) Level() bool {
+	n := len(d.Reserved)
+	return n > growthSpan && slices.Min(d.Reserved[n-growthSpan-1:]) == slices.Max(d.Reserved[n-growthSpan-1:])
 }
 
 // Kind is what a drift came to.
@@ -55,6 +64,9 @@ func (d *Drift) String() string {
 		return fmt.Sprintf("bounded: after repeat %d the state is that after repeat %d", d.Repeats, d.Repeats-d.Period)
 	case Grows:
 		return fmt.Sprintf("grows by %.2f MiB a repeat", float64(d.PerRepeat)/(1<<20))
+	}
+	if d.Level() {
+		return fmt.Sprintf("level: %s reserved after each of the last %d of %d repeats", trace.FormatSize(d.Reserved[len(d.Reserved)-1]), growthSpan, d.Repeats)
 	}
 	return fmt.Sprintf("undecided after %d repeats", d.Repeats)
 }
@@ -81,9 +93,17 @@ func Measure(t *trace.Trace, target executor.Target, newDevice measure.NewDevice
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot start: %w", target.Name, err)
 	}
+	if c, ok := a.(io.Closer); ok {
+		defer c.Close() // gives back the process of an allocator that lives in one
+	}
 	r := repeater{alloc: a, dev: dev, live: map[uint64]held{}}
-	r.snap, _ = a.(allocators.Snapshotter)
-	d := &Drift{}
+	var d Drift
+	r.snap, d.Listed = a.(allocators.Snapshotter)
+	r.follower, _ = a.(allocators.DeviceFollower)
+	if f, ok := a.(allocators.Foreseer); ok {
+		script := foreseen(t.Ops)
+		f.Foresee(allocators.Script{Len: len(script), At: func(i int) allocators.Request { return script[i] }})
+	}
 	seen := map[string]int{}
 	for d.Repeats < MaxRepeats {
 		if err := r.repeat(t.Ops); err != nil {
@@ -99,7 +119,7 @@ func Measure(t *trace.Trace, target executor.Target, newDevice measure.NewDevice
 		key := r.canonical()
 		if before, ok := seen[key]; ok {
 			d.Kind, d.Period = Bounded, d.Repeats-before
-			return d, nil
+			return &d, nil
 		}
 		seen[key] = d.Repeats
 	}
@@ -112,7 +132,7 @@ func Measure(t *trace.Trace, target executor.Target, newDevice measure.NewDevice
 	if rise := d.Reserved[last] - min(d.Reserved[first], d.Reserved[last]); rising && rise > 0 {
 		d.Kind, d.PerRepeat = Grows, rise/growthSpan
 	}
-	return d, nil
+	return &d, nil
 }
 
 // held is a live block.
@@ -126,6 +146,9 @@ type repeater struct {
 	alloc allocators.Allocator
 	dev   device.Device
 	snap  allocators.Snapshotter
+	// follower is an allocator that must be told what is done to the device.
+	follower allocators.DeviceFollower
+
 	live  map[uint64]held
 	bytes uint64
 	state allocators.Snapshot
@@ -164,13 +187,7 @@ func (r *repeater) repeat(ops []trace.Op) error {
 				}
 			}
 		case trace.Sync:
-			if op.Stream != trace.AllStreams {
-				if err := r.dev.Sync(op.Stream); err != nil {
-					return err
-				}
-				continue
-			}
-			if err := r.dev.SyncAll(); err != nil {
+			if err := r.sync(op.Stream); err != nil {
 				return err
 			}
 		case trace.EmptyCache:
@@ -181,7 +198,20 @@ func (r *repeater) repeat(ops []trace.Op) error {
 			}
 		}
 	}
-	return r.dev.SyncAll()
+	return r.sync(trace.AllStreams)
+}
+
+func (r *repeater) sync(s device.Stream) error {
+	var err error
+	if s == trace.AllStreams {
+		err = r.dev.SyncAll()
+	} else {
+		err = r.dev.Sync(s)
+	}
+	if err == nil && r.follower != nil {
+		err = r.follower.FollowSync(s)
+	}
+	return err
 }
 
 func (r *repeater) free(h held) error {

@@ -39,7 +39,8 @@ func (s LevelSet) Has(l Level) bool { return s>>l&1 != 0 }
 
 // Demands say how a refusal stands to each level.
 type Demands struct {
-	// Known has the levels that could be computed: an allocator that declares no promise shows neither pools nor pages.
+	// Known has the levels that could be computed: an allocator that declares no promise shows neither pools nor pages, one that does not
+	// tell the sizes of its blocks only the bytes asked for.
 	Known LevelSet
 	// Broken has the levels whose demand was broken: the free memory was at least what was needed, and yet it was refused.
 	Broken LevelSet

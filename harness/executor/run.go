@@ -325,6 +325,7 @@ func (r *Run) perform(s *step) error {
 		}
 		if b.Size == 0 {
 			b.Size = s.bytes
+			r.state.Unsized = r.state.Unsized || s.bytes > 0
 		}
 		*sl = slot{block: b, requested: s.bytes, status: slotLive}
 		if s.bytes == 0 {

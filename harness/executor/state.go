@@ -63,6 +63,8 @@ type State struct {
 	PendingDone bool
 	// Empties says that the allocator can empty its cache.
 	Empties bool
+	// Unsized says that the allocator does not tell the sizes of its blocks: those of the harness are what was asked for.
+	Unsized bool
 	// Repetition is what the refused request would come to, made again unchanged, where the allocator tells; for the judge only.
 	Repetition Repetition
 	// Bought counts the mallocs and the ranges of pages mapped since the allocator was made, Returned the regions freed and the

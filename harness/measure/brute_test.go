@@ -208,10 +208,10 @@ func TestRefusalCurve(t *testing.T) {
 			require.Len(t, curve, len(ask))
 			for i, c := range curve {
 				require.Equal(t, ask[i], c.Bytes)
-				require.GreaterOrEqual(t, c.Refused, 0.0, "%s on %s: more was served than is free", tr.Name, name)
-				require.LessOrEqual(t, c.Refused, 1.0)
+				require.GreaterOrEqual(t, *c.Refused, 0.0, "%s on %s: more was served than is free", tr.Name, name)
+				require.LessOrEqual(t, *c.Refused, 1.0)
 				if c.Served == 0 {
-					require.EqualValues(t, 1, c.Refused)
+					require.EqualValues(t, 1, *c.Refused)
 				}
 				// The same, with the requests in the trace: so many are served, one more is not.
 				ops := append([]trace.Op{}, tr.Ops[:at+1]...)

@@ -1,7 +1,7 @@
 package measure
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/harness/executor"
@@ -17,6 +17,8 @@ type Held struct {
 	Releasable uint64 `json:"releasable"` // what a full release would return, pending blocks counted as free
 	// Pinned is reserved - allocated - releasable: used by nobody, and kept by live blocks in the same segment or page.
 	Pinned uint64 `json:"pinned"`
+	// Unlisted: the allocator does not list its blocks, so Releasable and Pinned are unknown, and 0 here.
+	Unlisted bool `json:"unlisted,omitempty"`
 }
 
 // IdleCache is (reserved - allocated) / reserved, the measure that people know. It counts cache that a release would
@@ -33,21 +35,23 @@ func ratio(a, b uint64) float64 {
 	return float64(a) / float64(b)
 }
 
-// HeldBy reads an allocator that counts and lists its blocks.
+// ErrUncounted: the allocator keeps no statistics.
+var ErrUncounted = errors.New("the allocator keeps no statistics, so what it holds cannot be measured")
+
+// HeldBy reads an allocator that counts its blocks, and what it does not list stays unknown. The error is ErrUncounted.
 func HeldBy(a allocators.Allocator, op int) (Held, error) {
 	stats, ok := a.(allocators.StatsReader)
-	snap, ok2 := a.(allocators.Snapshotter)
 	if !ok {
-		return Held{}, fmt.Errorf("the allocator keeps no statistics, so what it holds cannot be measured")
+		return Held{}, ErrUncounted
 	}
 	st := stats.Stats()
 	h := Held{
 		Op: op, Requested: st.RequestedBytes.All.Current, Allocated: st.AllocatedBytes.All.Current,
 		Active: st.ActiveBytes.All.Current, Reserved: st.ReservedBytes.All.Current,
 	}
-	if !ok2 {
-		// Without a list of blocks all that is not allocated counts as releasable: nothing is known to be pinned.
-		h.Releasable = h.Reserved - h.Allocated
+	snap, ok := a.(allocators.Snapshotter)
+	if !ok {
+		h.Unlisted = true
 		return h, nil
 	}
 	var s allocators.Snapshot
@@ -95,6 +99,8 @@ type Profile struct {
 	MeanIdleCache float64 `json:"mean_idle_cache"`
 	// PeakReserved is the largest reserved bytes.
 	PeakReserved uint64 `json:"peak_reserved"`
+	// Uncounted: the allocator keeps no statistics, so all of this is unknown.
+	Uncounted bool `json:"uncounted,omitempty"`
 }
 
 // Unbounded is the capacity of a device that refuses nothing, 8 TiB.
@@ -119,7 +125,7 @@ func ProfileOf(p *executor.Program, t executor.Target, newDevice NewDevice) (Pro
 		}
 		if r.Position() == peak+1 {
 			if out.Peak, err = HeldBy(r.Allocator(), peak); err != nil {
-				return out, err
+				return Profile{Uncounted: true}, nil
 			}
 		}
 	}
@@ -135,8 +141,9 @@ func ProfileOf(p *executor.Program, t executor.Target, newDevice NewDevice) (Pro
 type Refusal struct {
 	Bytes  uint64 `json:"bytes"`
 	Served int    `json:"served"` // how many requests of this size would be served in a row: k(n)
-	// Refused is U(n) = 1 - n k(n) / F, the share of the free memory F that requests of this size cannot get.
-	Refused float64 `json:"refused"`
+	// Refused is U(n) = 1 - n k(n) / F, the share of the free memory F that requests of this size cannot get; nil if the
+	// allocator keeps no statistics, since F is unknown then.
+	Refused *float64 `json:"refused"`
 }
 
 // CurveSizes are the sizes at which refusal curves are taken.
@@ -160,10 +167,7 @@ func RefusalCurve(p *executor.Program, t executor.Target, newDevice NewDevice, c
 				return nil, err
 			}
 		}
-		h, err := HeldBy(r.Allocator(), op)
-		if err != nil {
-			return nil, err
-		}
+		h, uncounted := HeldBy(r.Allocator(), op)
 		free, _ := dev.Info()
 		f := h.Reserved + free - h.Allocated
 		c := Refusal{Bytes: n}
@@ -173,8 +177,12 @@ func RefusalCurve(p *executor.Program, t executor.Target, newDevice NewDevice, c
 			}
 			c.Served++
 		}
-		if f > 0 {
-			c.Refused = 1 - float64(n)*float64(c.Served)/float64(f)
+		if uncounted == nil {
+			var share float64
+			if f > 0 {
+				share = 1 - float64(n)*float64(c.Served)/float64(f)
+			}
+			c.Refused = &share
 		}
 		r.Leave()
 		out = append(out, c)

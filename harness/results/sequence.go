@@ -62,6 +62,8 @@ type Run struct {
 	Verdicts    []Count `json:"verdicts,omitempty"`
 	Relaxations []Count `json:"relaxations,omitempty"`
 	Levels      []Count `json:"levels,omitempty"`
+	// UnknownLevels are those at which no refusal could be held against the free memory: the allocator shows too little.
+	UnknownLevels []string `json:"unknown_levels,omitempty"`
 	// Refusals has the first of each verdict and known issue.
 	Refusals []Refusal          `json:"refusals,omitempty"`
 	Findings []executor.Finding `json:"findings,omitempty"`
@@ -89,6 +91,8 @@ type Measures struct {
 	Gaps  int     `json:"gaps"`   // intervals between the two that do not
 	Kappa float64 `json:"kappa"`  // C_safe / L*
 	Lost  uint64  `json:"lost"`   // C_safe - L*
+	// LowerBound: C_safe is at least this; not all larger capacities were tried.
+	LowerBound bool `json:"lower_bound,omitempty"`
 	// Profile is a run that is refused nothing: its state at t*, where live bytes peak.
 	Profile measure.Profile `json:"profile"`
 	// Lives are the operations up to the first refusal on scarce devices (measure.Scarce).
@@ -140,8 +144,17 @@ func runOf(r *campaign.Run) Run {
 	if len(res.OOMs) > 0 {
 		out.FirstOOM = &res.OOMs[0]
 	}
+	var known executor.LevelSet
 	for i := range res.Judgements {
 		out.judged(&res.Judgements[i])
+		known |= res.Judgements[i].Demands.Known
+	}
+	if len(res.Judgements) > 0 {
+		for _, l := range executor.Levels() {
+			if !known.Has(l) {
+				out.UnknownLevels = append(out.UnknownLevels, l.String())
+			}
+		}
 	}
 	if r.Drift != nil {
 		out.Drift = &Drift{r.Drift.Kind.String(), r.Drift.PerRepeat}
@@ -149,7 +162,7 @@ func runOf(r *campaign.Run) Run {
 	if r.Spectrum != nil && r.Profile != nil {
 		out.Measures = &Measures{
 			Safe: r.Spectrum.Safe(), Min: r.Spectrum.Min(), Gaps: len(r.Spectrum.Gaps()), Kappa: r.Spectrum.Kappa(), Lost: r.Spectrum.Lost(),
-			Profile: *r.Profile, Lives: r.Lives,
+			Profile: *r.Profile, Lives: r.Lives, LowerBound: r.LowerBound,
 		}
 	}
 	return out

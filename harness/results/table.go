@@ -91,8 +91,25 @@ func columns() []column {
 			return cell(w.r.Measures)
 		}})
 	}
+	// counted and listed are figures that need an allocator's statistics, and a list of its blocks.
+	counted := func(name, says string, cell func(*measure.Profile) string) {
+		measured(name, says, func(m *Measures) string {
+			if m.Profile.Uncounted {
+				return ""
+			}
+			return cell(&m.Profile)
+		})
+	}
 	held := func(name, says string, of func(*measure.Held) uint64) {
-		measured("peak_"+name+"_bytes", says+", at t*, refused nothing", func(m *Measures) string { return number(of(&m.Profile.Peak)) })
+		counted("peak_"+name+"_bytes", says+", at t*, refused nothing", func(p *measure.Profile) string { return number(of(&p.Peak)) })
+	}
+	listed := func(name, says string, of func(*measure.Held) uint64) {
+		counted("peak_"+name+"_bytes", says+", at t*, refused nothing", func(p *measure.Profile) string {
+			if p.Peak.Unlisted {
+				return ""
+			}
+			return number(of(&p.Peak))
+		})
 	}
 	measured("c_safe", "every capacity from here on passes", func(m *Measures) string { return number(m.Safe) })
 	measured("c_min", "the smallest capacity that passes", func(m *Measures) string { return number(m.Min) })
@@ -104,11 +121,11 @@ func columns() []column {
 	held("allocated", "bytes of live blocks", func(h *measure.Held) uint64 { return h.Allocated })
 	held("active", "bytes of live and pending blocks", func(h *measure.Held) uint64 { return h.Active })
 	held("reserved", "bytes held of the device", func(h *measure.Held) uint64 { return h.Reserved })
-	held("releasable", "bytes that a full release would return", func(h *measure.Held) uint64 { return h.Releasable })
-	held("pinned", "reserved - allocated - releasable", func(h *measure.Held) uint64 { return h.Pinned })
-	measured("peak_idle_cache", "(reserved - allocated) / reserved at t*", func(m *Measures) string { return real(m.Profile.Peak.IdleCache()) })
-	measured("mean_idle_cache", "idle by reserved bytes over all operations", func(m *Measures) string { return real(m.Profile.MeanIdleCache) })
-	measured("unbounded_peak_reserved", "peak of reserved bytes, refused nothing", func(m *Measures) string { return number(m.Profile.PeakReserved) })
+	listed("releasable", "bytes that a full release would return", func(h *measure.Held) uint64 { return h.Releasable })
+	listed("pinned", "reserved - allocated - releasable", func(h *measure.Held) uint64 { return h.Pinned })
+	counted("peak_idle_cache", "(reserved - allocated) / reserved at t*", func(p *measure.Profile) string { return real(p.Peak.IdleCache()) })
+	counted("mean_idle_cache", "idle by reserved bytes over all operations", func(p *measure.Profile) string { return real(p.MeanIdleCache) })
+	counted("unbounded_peak_reserved", "peak of reserved bytes, refused nothing", func(p *measure.Profile) string { return number(p.PeakReserved) })
 	for i, per := range measure.Scarce {
 		name := strconv.FormatUint(per, 10)
 		measured("served_at_"+name, "operations before the first refusal on a device of so many thousandths of L*",

@@ -187,12 +187,17 @@ func curve(title string, c *Case) *figure {
 		}
 		s := chart.Series{Name: c.Answers[i].Allocator, Colour: i}
 		for _, p := range points {
-			s.Points = append(s.Points, chart.Point{X: float64(p.Bytes), Y: p.Refused})
+			if p.Refused == nil {
+				continue // the allocator does not tell how much is free
+			}
+			s.Points = append(s.Points, chart.Point{X: float64(p.Bytes), Y: *p.Refused})
 			if !slices.Contains(l.X.Ticks, float64(p.Bytes)) {
 				l.X.Ticks = append(l.X.Ticks, float64(p.Bytes))
 			}
 		}
-		l.Series = append(l.Series, s)
+		if len(s.Points) > 0 {
+			l.Series = append(l.Series, s)
+		}
 	}
 	if len(l.Series) == 0 {
 		return nil

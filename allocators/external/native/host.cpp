@@ -20,6 +20,7 @@ namespace {
 int out_fd = 1;
 std::string out;  // replies not written yet
 bool in_session;
+volatile sig_atomic_t abandoned;  // nobody wants the replies to what was sent ahead
 
 void write_all(const char* p, size_t n) {
   while (n) {
@@ -40,6 +41,7 @@ void on_signal(int sig) {
   signal(sig, SIG_DFL);
   raise(sig);
 }
+void on_abandon(int) { abandoned = 1; }
 void on_exit_call() {  // the library called exit
   if (in_session) flush();
 }
@@ -151,6 +153,9 @@ const char* retried(Backend* b, size_t bytes, uint32_t stream) {
   action.sa_handler = on_signal;
   action.sa_flags = SA_ONSTACK;
   for (int sig : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGTERM}) sigaction(sig, &action, nullptr);  // SIGTERM: the watchdog's
+  action.sa_handler = on_abandon;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
   atexit(on_exit_call);
 
   uint64_t capacity = 80ull << 30;
@@ -181,6 +186,7 @@ const char* retried(Backend* b, size_t bytes, uint32_t stream) {
   std::unordered_map<uint64_t, Live> live;
   while (in.line(&line)) {
     const char* p = line.c_str();
+    if (abandoned && line != "end") continue;
     try {
       if (word_at(p, "alloc ")) {
         uint64_t id = number_at(p), bytes = number_at(p);

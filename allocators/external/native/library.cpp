@@ -50,7 +50,7 @@ Backend* make_backend(int argc, char** argv, std::string* hello) {
   b->alloc_ = (decltype(b->alloc_))find(argv[2]);
   if (b->alloc_) b->free_ = (decltype(b->free_))find(argv[3]);
   if (!b->alloc_ || !b->free_) return nullptr;
-  *hello = "shatter-child 1 sessions=many";
+  *hello = "shatter-child 1 sessions=many abandon=yes";
   if (argc > 4) {
     b->record_ = (decltype(b->record_))find(argv[4]);
     if (!b->record_) return nullptr;

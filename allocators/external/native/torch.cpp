@@ -150,7 +150,7 @@ struct Torch : Backend {
 }  // namespace
 
 Backend* make_backend(int, char**, std::string* hello) {
-  *hello = "shatter-child 1 sessions=many record=yes empty_cache=yes stats=yes fraction=yes";
+  *hello = "shatter-child 1 sessions=many abandon=yes record=yes empty_cache=yes stats=yes fraction=yes";
 #ifdef CAN_CONFIGURE
   *hello += " conf=yes";
 #endif

@@ -11,7 +11,7 @@ import (
 
 // confOf is the settings string of an allocator as PyTorch would read it, with the settings of our own.
 func confOf(s catalog.Spec) string {
-	_, conf, _ := strings.Cut(s.Name, "@")
+	conf := s.Conf()
 	if s.Settings != nil && s.Settings.Expandable {
 		conf = strings.TrimSuffix("expandable_segments:True,"+conf, ",")
 	}
@@ -20,6 +20,12 @@ func confOf(s catalog.Spec) string {
 
 // settingsFor is what relations need to run an allocator under other settings; nil if it takes none.
 func settingsFor(s catalog.Spec) func(conf string) (executor.Target, error) {
+	if s.Configurable() {
+		return func(conf string) (executor.Target, error) {
+			other, err := s.Replaced(conf)
+			return targetOf(other), err
+		}
+	}
 	if s.Settings == nil {
 		return nil
 	}
@@ -54,7 +60,7 @@ func (f *targetFlags) judge() func() executor.Judge {
 // relate asks the relations about a trace that a run found nothing in.
 func (f *targetFlags) relate(t *trace.Trace, on executor.Target, capacity uint64, res *executor.Result) error {
 	s, err := catalog.Parse(on.Name)
-	if err != nil || s.Settings == nil || len(res.Findings) > 0 || f.faults != nil {
+	if err != nil || settingsFor(s) == nil || len(res.Findings) > 0 || f.faults != nil {
 		return err
 	}
 	v, err := executor.Relate(&executor.Case{

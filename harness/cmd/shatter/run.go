@@ -142,12 +142,12 @@ func (f *runFlags) resolve(c *cobra.Command) (campaign.Config, error) {
 	}
 	for _, s := range f.specs {
 		t := campaign.Target{
-			Name: s.Name,
+			Name: s.Name, Remote: s.Remote != nil,
 			For: func(t *trace.Trace) (executor.Target, error) {
 				return targetOf(s), checkSettings(t, s)
 			},
 		}
-		if s.Settings != nil {
+		if settingsFor(s) != nil {
 			t.Settings = func(*trace.Trace) (string, func(string) (executor.Target, error), error) {
 				return confOf(s), settingsFor(s), nil
 			}
