@@ -80,6 +80,8 @@ type Options struct {
 	Margin, Level float64
 	// Alloc is the allocator of the baseline to compare, Against that of the candidate; empty: all that have the same name.
 	Alloc, Against string
+	// Resamples is how many the mean over workloads takes: 0 for stats.Resamples, negative for no mean at all.
+	Resamples int
 }
 
 // ErrCompare: two runs cannot be compared.
@@ -91,6 +93,7 @@ type comparer struct {
 	a, b   *results.Journal
 	shared [][2]*results.Sequence // by trace hash, in the baseline's order
 	pairs  [][2]int               // runs to compare, as places in Sequence.Runs
+	draws  int                    // Options.Resamples
 }
 
 // Compare compares two runs.
@@ -98,7 +101,10 @@ func Compare(names [2]string, a, b *results.Journal, o Options) (*Comparison, er
 	if !(o.Margin >= 0) || !(o.Level > 0 && o.Level < 1) {
 		return nil, fmt.Errorf("margin %v, level %v: a margin is at least 0, a level between 0 and 1", o.Margin, o.Level)
 	}
-	c := &comparer{a: a, b: b}
+	c := &comparer{a: a, b: b, draws: o.Resamples}
+	if c.draws == 0 {
+		c.draws = stats.Resamples
+	}
 	c.Schema, c.Margin, c.Level, c.Warnings = CompareSchema, o.Margin, o.Level, []string{}
 	c.Baseline, c.Candidate = side(names[0], a), side(names[1], b)
 	if a.Generators != b.Generators {

@@ -90,11 +90,11 @@ func (c *comparer) statistically() error {
 				c.Measures = append(c.Measures, m)
 			}
 		}
-		o, err := stats.Mean(c.Level, overall)
-		if err != nil {
-			return err
-		}
-		if len(names) > 0 {
+		if len(names) > 0 && c.draws > 0 {
+			o, err := stats.Mean(c.Level, c.draws, overall)
+			if err != nil {
+				return err
+			}
 			o.Value, o.Lower, o.Upper = relative(o.Value), relative(o.Lower), relative(o.Upper)
 			c.Overall = append(c.Overall, Overall{c.a.Allocators[p[0]], c.b.Allocators[p[1]], Measures[Kappa].Measure, names, o})
 		}

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 )
@@ -16,18 +17,21 @@ type Overall struct {
 	Resamples int     `json:"resamples"`
 }
 
-// Resamples is how many times Mean draws.
+// Resamples is how many draws are enough for Mean's interval at 0.95.
 const Resamples = 2000
 
 // Mean takes the mean of one figure a workload, with an interval by resampling: draws of each workload's sequences with
 // replacement, the workloads themselves staying as they are (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section
 // 13.3, the percentile interval; approximate). figure i is called with a function that fills indices below n; nil means the values as they
 // are. Draws follow from a fixed seed: the same values give the same interval.
-func Mean(level float64, figures []func(draw func(n int) []int) float64) (Overall, error) {
+func Mean(level float64, draws int, figures []func(draw func(n int) []int) float64) (Overall, error) {
 	if err := checkLevel(level); err != nil {
 		return Overall{}, err
 	}
-	o := Overall{Workloads: len(figures), Level: level, Resamples: Resamples}
+	if draws < 1 {
+		return Overall{}, fmt.Errorf("stats: %d resamples: %w: at least 1", draws, ErrRange)
+	}
+	o := Overall{Workloads: len(figures), Level: level, Resamples: draws}
 	if len(figures) == 0 {
 		return o, nil
 	}
@@ -39,7 +43,7 @@ func Mean(level float64, figures []func(draw func(n int) []int) float64) (Overal
 		return sum / float64(len(figures))
 	}
 	o.Value = mean(nil)
-	rng := rand.New(rand.NewPCG(20261130, Resamples))
+	rng := rand.New(rand.NewPCG(20261130, 1))
 	draw := func(n int) []int {
 		out := make([]int, n)
 		for i := range out {
@@ -47,13 +51,13 @@ func Mean(level float64, figures []func(draw func(n int) []int) float64) (Overal
 		}
 		return out
 	}
-	means := make([]float64, Resamples)
+	means := make([]float64, draws)
 	for i := range means {
 		means[i] = mean(draw)
 	}
 	slices.Sort(means)
-	o.Lower = means[quantileRank(Resamples, (1-level)/2)-1]
-	o.Upper = means[quantileRank(Resamples, (1+level)/2)-1]
+	o.Lower = means[quantileRank(draws, (1-level)/2)-1]
+	o.Upper = means[quantileRank(draws, (1+level)/2)-1]
 	return o, nil
 }
 

@@ -135,19 +135,19 @@ func TestHolm(t *testing.T) {
 // TestMeanOfWorkloads: figures of workloads count alike, whatever their n, and the same values give the same interval.
 func TestMeanOfWorkloads(t *testing.T) {
 	a, b := upTo(101), upTo(11)
-	o, err := Mean(0.95, []func(func(int) []int) float64{MedianFigure(a), MedianFigure(b)})
+	o, err := Mean(0.95, 500, []func(func(int) []int) float64{MedianFigure(a), MedianFigure(b)})
 	require.NoError(t, err)
 	require.Equal(t, (51.0+6)/2, o.Value)
 	require.Less(t, o.Lower, o.Value)
 	require.Greater(t, o.Upper, o.Value)
 	slices.Reverse(a)
-	again, err := Mean(0.95, []func(func(int) []int) float64{MedianFigure(a), MedianFigure(b)})
+	again, err := Mean(0.95, 500, []func(func(int) []int) float64{MedianFigure(a), MedianFigure(b)})
 	require.NoError(t, err)
 	require.Equal(t, o, again)
-	o, err = Mean(0.95, []func(func(int) []int) float64{ShiftFigure(upTo(50), []float64{7, 7, 7})})
+	o, err = Mean(0.95, 500, []func(func(int) []int) float64{ShiftFigure(upTo(50), []float64{7, 7, 7})})
 	require.NoError(t, err)
 	require.Equal(t, -19.0, o.Value) // lower middle of 50 times 3 differences
-	o, err = Mean(0.95, nil)
+	o, err = Mean(0.95, 500, nil)
 	require.NoError(t, err)
 	require.Zero(t, o.Value)
 }
