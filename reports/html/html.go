@@ -23,7 +23,9 @@ var files embed.FS
 var (
 	style  = chart.Style + read("style.css")
 	script = "(() => {\n\"use strict\";\n" + read("memory.js") + "\n" + read("drawing.js") + "\n" + read("player.js") + "})();\n"
-	pages  = template.Must(template.New("").ParseFS(files, "*.tmpl"))
+	pages  = template.Must(template.New("").Funcs(template.FuncMap{
+		"last": func(row []string) int { return len(row) - 1 },
+	}).ParseFS(files, "*.tmpl"))
 )
 
 func read(name string) string {

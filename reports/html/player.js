@@ -214,6 +214,15 @@ for (const f of figures) observer.observe(f);
 addEventListener("beforeprint", () => figures.forEach(make));
 window.shatter = { player: i => make(figures[i]), figures };
 
+for (const button of document.querySelectorAll("button[data-show]")) {
+  button.addEventListener("click", () => {
+    const figure = figures.find(f => f.dataset.map === button.dataset.show), player = make(figure);
+    player.go(Number(button.dataset.op) - player.group.from + 1);
+    figure.scrollIntoView({ block: "center" });
+    figure.focus({ preventScroll: true });
+  });
+}
+
 for (const button of document.querySelectorAll("button.copy")) {
   button.addEventListener("click", async () => {
     const code = button.parentElement.querySelector("code");

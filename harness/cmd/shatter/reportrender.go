@@ -22,6 +22,9 @@ type format struct {
 
 // formats are the ways in which `shatter report render` writes a results folder. Each is a function of the folder alone.
 var formats = []format{
+	{"html", "one page, with memory maps to step through", func(w io.Writer, _ reports.Terminal, f *reports.Folder) error {
+		return writeRunPage(w, f)
+	}},
 	{"text", "for terminals", func(w io.Writer, t reports.Terminal, f *reports.Folder) error { return f.Run.WriteTerminal(w, t) }},
 }
 
