@@ -56,6 +56,7 @@ func TestCase46(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "46.html")
 	shatter(t, append([]string{"replay", "--html", file}, article...)...)
 	p := Open(t, file, 1600, 1000)
+	p.Eval(`shatter.figures.forEach((f, i) => shatter.player(i))`, nil)
 	p.Settle()
 	p.Screenshot("46-1600.png")
 	p.Legible()
@@ -64,5 +65,28 @@ func TestCase46(t *testing.T) {
 	p.Legible()
 	p.Dark(true)
 	p.Screenshot("46-dark.png")
+	p.Quiet()
+}
+
+// TestRun looks at the page of a run.
+func TestRun(t *testing.T) {
+	Program(t)
+	dir := filepath.Join(t.TempDir(), "results")
+	file := os.Getenv("SHATTER_RUN_PAGE") // another page to look at
+	if file == "" {
+		shatter(t, "run", "--seqs", "14", "--out", dir)
+		file = filepath.Join(t.TempDir(), "run.html")
+		shatter(t, "report", "render", dir, "--format", "html", "--out", file)
+	}
+	p := Open(t, file, 1600, 1000)
+	p.Eval(`shatter.figures.forEach((f, i) => shatter.player(i))`, nil)
+	p.Settle()
+	p.Screenshot("run-1600.png")
+	p.Legible()
+	p.Resize(1000, 900)
+	p.Screenshot("run-1000.png")
+	p.Legible()
+	p.Dark(true)
+	p.Screenshot("run-dark.png")
 	p.Quiet()
 }

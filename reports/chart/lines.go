@@ -25,7 +25,9 @@ type Lines struct {
 	Title string
 	X, Y  Axis
 	// Steps draws steps, up or down at each point; else straight lines with a mark at each point.
-	Steps  bool
+	Steps bool
+	// Falls says that steps begin at 1, with all, and lead down; else they begin at 0.
+	Falls  bool
 	Series []Series
 }
 
@@ -60,9 +62,9 @@ func (l *Lines) SVG() string {
 		var d strings.Builder
 		at := func(p Point) (float64, float64) { return x0 + l.X.place(p.X)*(x1-x0), y1 - l.Y.place(p.Y)*(y1-y0) }
 		if l.Steps {
-			start := 0.0 // before the first value nothing is at or below
-			if len(s.Points) > 0 && s.Points[0].Y > s.Points[len(s.Points)-1].Y {
-				start = s.Points[0].Y // of a curve that falls, all
+			start := 0.0
+			if l.Falls {
+				start = 1
 			}
 			_, y := at(Point{0, start})
 			fmt.Fprintf(&d, "M%.1f %.1f", x0, y)

@@ -2,7 +2,7 @@
 // narrower than a pixel is added up, and a column then shows its kinds on one another by their share.
 
 const KINDS = ["live", "pin", "pinned", "idle", "pending", "others", "device"];
-const ROWS = 14, ROW = 17, GAP = 5, GUTTER = 58;
+const ROWS = 14, ROW = 17, GAP = 5, GUTTER = 64;
 
 // colours reads the kinds' colours from the style sheet.
 function colours() {
@@ -99,7 +99,7 @@ class Drawing {
     context.textBaseline = "middle";
     const [from, to] = this.range;
     for (let row = 0; row < ROWS; row++) {
-      context.fillText(bytes((from + (to - from) * row / ROWS) * this.unit, 1), GUTTER - 6, row * (ROW + GAP) + ROW / 2);
+      context.fillText(bytes((from + (to - from) * row / ROWS) * this.unit, "short"), GUTTER - 6, row * (ROW + GAP) + ROW / 2);
     }
   }
 
@@ -177,12 +177,13 @@ class Drawing {
 
 function mix(a, b, share) { return a.map((v, i) => Math.round(v * (1 - share) + b[i] * share)); }
 
-// bytes writes a size for people.
-function bytes(n, digits = 2) {
+// bytes writes a size for people; short is with three figures at most.
+function bytes(n, short) {
   for (const [name, unit] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
     if (Math.abs(n) >= unit) {
       const v = n / unit;
-      return (Number.isInteger(v) ? v.toLocaleString("en-US") : v.toFixed(digits)) + " " + name;
+      const digits = Number.isInteger(v) ? 0 : !short ? 2 : v >= 99.95 ? 0 : 1;
+      return v.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + " " + name;
     }
   }
   return Math.round(n) + " B";

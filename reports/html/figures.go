@@ -148,7 +148,7 @@ func survivals(w *reports.Workload) []figure {
 	for k := range w.Targets[0].Scarce {
 		per := float64(w.Targets[0].Scarce[k].PerMille) / 1000
 		l := chart.Lines{
-			Title: fmt.Sprintf("Operations before the first refusal at %g L* on %s", per, w.Name), Steps: true,
+			Title: fmt.Sprintf("Operations before the first refusal at %g L* on %s", per, w.Name), Steps: true, Falls: true,
 			X: chart.Axis{Label: "operations"}, Y: chart.Axis{Label: "share", To: 1, Format: percent},
 		}
 		l.X.Format = thousands

@@ -148,7 +148,9 @@ class Player {
   text(op) { return this.texts[op - this.group.from] ?? (this.group.earlier || {})[op] ?? ""; }
 
   operation(op) {
-    return this.text(op).replace(/^((?:alloc|foreign|block|segment)\b.*?) ?(\d{4,})\b(?!:)/, (all, head, n) => `${head} ${bytes(Number(n))} (${count(Number(n))} B)`);
+    const words = this.text(op).split(" "), at = { alloc: 2, foreign: 1 }[words[0]], n = Number(words[at]);
+    if (n >= 1024) words[at] = `${bytes(n)} (${count(n)} B)`;
+    return words.join(" ");
   }
 
   id(born) { return born < 0 ? "" : (this.text(born).split(" ")[1] ?? ""); }

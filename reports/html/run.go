@@ -212,9 +212,6 @@ func runFacts(r *reports.Run) []fact {
 	if r.Faults > 0 {
 		facts = append(facts, fact{"device calls failed as planned", thousands(float64(r.Faults))})
 	}
-	if r.Timing != nil {
-		facts = append(facts, fact{"time", fmt.Sprintf("%.1f s, %s operations a second", r.Timing.Seconds, thousands(float64(int(r.Timing.OperationsPerSecond))))})
-	}
 	return append(facts, fact{"shatter", r.Shatter})
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shatter-gpu/shatter/harness/results"
+	"github.com/shatter-gpu/shatter/reports"
 )
 
 func reportCommand() *cobra.Command {
@@ -90,6 +91,9 @@ func (f *runFlags) merge(c *cobra.Command, dirs []string) error {
 		return err
 	}
 	if err := writeFolder(f.out, whole, r, found); err != nil {
+		return faultError{err}
+	}
+	if err := writePage(c.Context(), &reports.Folder{Dir: f.out, Run: r, Journal: whole}); err != nil {
 		return faultError{err}
 	}
 	if err := f.write(c, r); err != nil {

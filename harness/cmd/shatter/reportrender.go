@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -23,13 +24,13 @@ type format struct {
 // formats are the ways in which `shatter report render` writes a results folder. Each is a function of the folder alone.
 var formats = []format{
 	{"html", "one page, with memory maps to step through", func(w io.Writer, _ reports.Terminal, f *reports.Folder) error {
-		return writeRunPage(w, f)
+		return writeRunPage(context.Background(), w, f)
 	}},
 	{"text", "for terminals", func(w io.Writer, t reports.Terminal, f *reports.Folder) error { return f.Run.WriteTerminal(w, t) }},
 }
 
 func reportRenderCommand() *cobra.Command {
-	var name, out string
+	var name, out, svg string
 	var names []string
 	var says []string
 	for _, f := range formats {
@@ -51,6 +52,17 @@ func reportRenderCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if svg != "" {
+				if err := checkWritable(svg); err != nil {
+					return fmt.Errorf("--svg: %w", err)
+				}
+				if err := writeDiagrams(c.Context(), svg, folder); err != nil {
+					return faultError{err}
+				}
+				if !c.Flags().Changed("format") && out == "" {
+					return nil
+				}
+			}
 			var t reports.Terminal
 			if out == "" {
 				t = terminalOf(c.OutOrStdout())
@@ -59,6 +71,7 @@ func reportRenderCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&name, "format", "text", strings.Join(says, ", "))
+	c.Flags().StringVar(&svg, "svg", "", "write the diagrams of the page to this folder, as SVG files; without --format and --out nothing else")
 	c.Flags().StringVar(&out, "out", "", "file (default: standard output)")
 	return c
 }

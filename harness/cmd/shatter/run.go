@@ -322,6 +322,9 @@ func (f *runFlags) run(c *cobra.Command) error {
 		if err := writeFolder(f.out, j, r, found); err != nil {
 			return faultError{err}
 		}
+		if err := writePage(ctx, &reports.Folder{Dir: f.out, Run: r, Journal: j}); err != nil {
+			return faultError{err}
+		}
 	}
 	if err := f.write(c, r); err != nil {
 		return faultError{err}

@@ -40,17 +40,38 @@ type runPage struct {
 	in  html.Run
 }
 
-// writeRunPage writes the page.
-func writeRunPage(w io.Writer, folder *reports.Folder) error {
-	p, err := newRunPage(folder)
+// pageFile is the page of a results folder.
+const pageFile = "report.html"
+
+// writePage writes the page of a folder into it. When the context has ended nothing is replayed for it.
+func writePage(ctx context.Context, folder *reports.Folder) error {
+	return results.WriteWith(filepath.Join(folder.Dir, pageFile), func(w io.Writer) error { return writeRunPage(ctx, w, folder) })
+}
+
+func writeRunPage(ctx context.Context, w io.Writer, folder *reports.Folder) error {
+	p, err := newRunPage(ctx, folder)
 	if err != nil {
 		return err
 	}
 	return html.WriteRun(w, &p.in)
 }
 
+// writeDiagrams writes the diagrams of a folder as files.
+func writeDiagrams(ctx context.Context, dir string, folder *reports.Folder) error {
+	p, err := newRunPage(ctx, folder)
+	if err != nil {
+		return err
+	}
+	for _, d := range html.Diagrams(&p.in) {
+		if err := results.WriteFile(filepath.Join(dir, d.Name), d.SVG); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // newRunPage replays what a page shows. What cannot be replayed is left out, with a note.
-func newRunPage(folder *reports.Folder) (*runPage, error) {
+func newRunPage(ctx context.Context, folder *reports.Folder) (*runPage, error) {
 	p := &runPage{in: html.Run{Folder: folder, Medians: map[string]*html.Case{}}}
 	h := &folder.Journal.Header
 	if err := sameProgram(folder.Dir, h); err != nil {
@@ -79,15 +100,22 @@ func newRunPage(folder *reports.Folder) (*runPage, error) {
 		p.in.Notes = append(p.in.Notes, "The memory maps are of replays without the planned faults.")
 	}
 	for i := range folder.Run.Findings {
-		if i == pageFindings {
+		if i == pageFindings || ctx.Err() != nil {
 			break
 		}
-		p.in.Findings = append(p.in.Findings, p.finding(&folder.Run.Findings[i]))
+		p.in.Findings = append(p.in.Findings, p.finding(ctx, &folder.Run.Findings[i]))
 	}
-	if err := p.medians(); err != nil {
+	if err := p.medians(ctx); err != nil {
 		return nil, err
 	}
-	return p, p.examples()
+	if err := p.examples(ctx); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		p.in.Notes = append(p.in.Notes, fmt.Sprintf("The time was over before all traces were replayed: shatter report render %s --format html "+
+			"draws the memory maps that are missing.", folder.Dir))
+	}
+	return p, nil
 }
 
 // made is the trace of a name, of the run if it has it.
@@ -154,9 +182,9 @@ func (p *runPage) targets(t *trace.Trace) ([]executor.Target, error) {
 }
 
 // medians shows, of each distribution workload, the trace of the first waterfall: the one with the median kappa.
-func (p *runPage) medians() error {
+func (p *runPage) medians(ctx context.Context) error {
 	for _, w := range p.in.Run.Workloads {
-		if w.Kind != gen.Distribution.String() {
+		if w.Kind != gen.Distribution.String() || ctx.Err() != nil {
 			continue
 		}
 		i := slices.IndexFunc(p.in.Run.Waterfalls, func(f reports.Waterfall) bool { return f.Workload == w.Name })
@@ -183,8 +211,11 @@ func (p *runPage) medians() error {
 }
 
 // examples shows each trace of the report's examples once, on all allocators.
-func (p *runPage) examples() error {
+func (p *runPage) examples(ctx context.Context) error {
 	for _, e := range p.in.Run.Examples {
+		if ctx.Err() != nil {
+			break
+		}
 		if slices.ContainsFunc(p.in.Examples, func(c *html.Case) bool { return c.Trace.Name == e.Trace && c.Capacity == e.Capacity }) {
 			continue
 		}
@@ -206,7 +237,7 @@ func (p *runPage) examples() error {
 }
 
 // finding shrinks the trace of a finding and looks at it on its allocator.
-func (p *runPage) finding(f *reports.Finding) html.FindingCase {
+func (p *runPage) finding(ctx context.Context, f *reports.Finding) html.FindingCase {
 	t, err := trace.ReadFile(filepath.Join(p.in.Dir, results.FindingsDir, f.Signature+".trace"))
 	if os.IsNotExist(err) {
 		t, err = p.made(f.Trace)
@@ -219,7 +250,7 @@ func (p *runPage) finding(f *reports.Finding) html.FindingCase {
 	target, capacity := f.Target, f.Capacity
 	if f.At == executor.AtRuns {
 		out.Note = "It shows in a comparison of several runs, which is not shrunk here."
-	} else if small, a, err := p.shrunk(t, f); err != nil {
+	} else if small, a, err := p.shrunk(ctx, t, f); err != nil {
 		out.Note = fmt.Sprintf("It was not shrunk: %v.", err)
 	} else {
 		out.Shrunk = small
@@ -251,7 +282,7 @@ func (p *runPage) findingCase(t *trace.Trace, allocator string, capacity uint64,
 }
 
 // shrunk is the smallest trace of a finding, within the page's bounds.
-func (p *runPage) shrunk(t *trace.Trace, f *reports.Finding) (*trace.Trace, *shrinkAnswer, error) {
+func (p *runPage) shrunk(ctx context.Context, t *trace.Trace, f *reports.Finding) (*trace.Trace, *shrinkAnswer, error) {
 	spec, err := catalog.Parse(f.Target)
 	if err != nil {
 		return nil, nil, err
@@ -263,7 +294,7 @@ func (p *runPage) shrunk(t *trace.Trace, f *reports.Finding) (*trace.Trace, *shr
 		return nil, nil, err
 	}
 	c := &cobra.Command{}
-	c.SetContext(context.Background())
+	c.SetContext(ctx)
 	a, err := s.one(c, jobs[0], shrink.Budget{Runs: pageShrinking, Time: pageTime})
 	if err != nil {
 		return nil, nil, err
