@@ -132,10 +132,10 @@ func TestCaseRunsWhatItsTextSays(t *testing.T) {
 	} {
 		in, err := trace.ParseString("", c.in)
 		require.NoError(t, err)
-		got := corpus.NewFuzzCase(c.base, in)
+		got := verify.NewFuzzCase(c.base, in)
 		require.Equal(t, c.allocator, got.Spec.Name)
 		require.Equal(t, c.text, string(got.Trace.Format()))
-		again := corpus.NewFuzzCase(c.base, got.Trace)
+		again := verify.NewFuzzCase(c.base, got.Trace)
 		require.Equal(t, got.Spec.Settings.Expandable, again.Spec.Settings.Expandable)
 		require.Equal(t, got.Capacity, again.Capacity)
 	}
@@ -145,7 +145,7 @@ func TestCaseRunsWhatItsTextSays(t *testing.T) {
 func TestUnreadableSettingsAreDropped(t *testing.T) {
 	in, err := trace.ParseString("", "alloc 0 1\nconf max_split_size_mb:1\nfree 0\nconf max_split_size_mb:21\nconf x_memory_fraction:0.5\nsync\n")
 	require.NoError(t, err)
-	got := corpus.NewFuzzCase(corpus.Classic, in)
+	got := verify.NewFuzzCase(corpus.Classic, in)
 	require.Equal(t, "alloc 0 1\nfree 0\nconf max_split_size_mb:21\nsync\n",
 		strings.TrimPrefix(string(got.Trace.Format()), "# shatter: 1\n# capacity: 268435456\n"))
 	require.Len(t, in.Ops, 6, "the input is left as it was")

@@ -23,7 +23,7 @@
 // replays; `shatter corpus check --update` keeps it in step. What fuzzing found lands there too, under a name of 16 hexadecimal
 // digits: `shatter corpus add --adopt FILE` makes a pending case of it.
 //
-// Files: case (a file), store (the folders), classes (fault classes), inputs (the fuzz inputs), targets (what a fuzz target runs),
+// Files: case (a file), store (the folders), classes (fault classes), inputs (the fuzz inputs), targets (the fuzz targets' names),
 // codec, conflicts (of settings). Package verify runs cases, package review writes a page about them.
 //
 // The package knows the harness, but no property, report or command: these are handed in by roofs, and by its tests.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
 	"github.com/shatter-gpu/shatter/corpus"
+	"github.com/shatter-gpu/shatter/corpus/verify"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/trace"
 	"github.com/shatter-gpu/shatter/properties"
@@ -38,7 +39,7 @@ func fuzz(f *testing.F, base string) {
 		if len(in) > maxInput {
 			t.Skip("over 16 KiB")
 		}
-		c := corpus.NewFuzzCase(base, trace.Decode(in))
+		c := verify.NewFuzzCase(base, trace.Decode(in))
 		defer func() {
 			if p := recover(); p != nil {
 				t.Fatalf("panic.%s\n%v\n\n%s\n%s", base, p, c.Trace.Format(), debug.Stack())
@@ -55,7 +56,7 @@ func fuzz(f *testing.F, base string) {
 }
 
 // runFuzz executes the trace under all properties. An error is a fault of the harness.
-func runFuzz(c *corpus.FuzzCase, props []executor.Property, judge executor.Judge) (*executor.Result, error) {
+func runFuzz(c *verify.FuzzCase, props []executor.Property, judge executor.Judge) (*executor.Result, error) {
 	dev, err := simdev.New(simdev.Options{Capacity: c.Capacity})
 	if err != nil {
 		return nil, err
@@ -65,6 +66,6 @@ func runFuzz(c *corpus.FuzzCase, props []executor.Property, judge executor.Judge
 }
 
 // report begins with the signature, which is the same for all findings of one cause.
-func report(c *corpus.FuzzCase, f *executor.Finding) string {
+func report(c *verify.FuzzCase, f *executor.Finding) string {
 	return fmt.Sprintf("%s\n%s\n\n%s\nput it among the pending cases: shatter corpus add --adopt corpus/testdata/fuzz/TARGET/FILE", f.Signature(), f, c.Trace.Format())
 }

@@ -7,7 +7,8 @@
 // A case bites if somebody comes out otherwise than right: an allocator of the catalog, which Bite runs, or a planted bug, for
 // which a program with that bug must find the case not as recorded.
 //
-// Files: verify (runs), features (what tells cases apart), duplicates.
+// Files: verify (runs), explain (differences in words), features (what tells cases apart), duplicates, fuzzcase (what a fuzz target
+// runs).
 package verify
 
 import (

@@ -20,6 +20,7 @@ import (
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
+	"github.com/shatter-gpu/shatter/corpus"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
 	"github.com/shatter-gpu/shatter/harness/shrink"
@@ -65,7 +66,8 @@ func Capacity(bytes uint64) Option { return func(c *config) { c.capacity = bytes
 // ShrinkTime bounds how long a finding is shrunk; without it, 3 seconds.
 func ShrinkTime(d time.Duration) Option { return func(c *config) { c.shrink = d } }
 
-// Test runs every workload on the allocator, a subtest each, and fails with the first finding of each, shrunk.
+// Test runs every workload on the allocator, a subtest each, and fails with the first finding of each, shrunk. Then it replays
+// the cases of the regression corpus: what broke other allocators.
 func Test(t *testing.T, factory Factory, opts ...Option) {
 	t.Helper()
 	c := configure(opts)
@@ -83,6 +85,24 @@ func Test(t *testing.T, factory Factory, opts ...Option) {
 				}
 			}
 		})
+	}
+	t.Run("corpus", s.replayCorpus)
+}
+
+// replayCorpus runs the traces of the accepted and the known cases, each on the device that it says unless one is set.
+func (s *suite) replayCorpus(t *testing.T) {
+	cases, err := corpus.Embedded().Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	once := suite{config: s.config, factory: s.factory} // relations take dozens of runs each
+	for _, c := range cases {
+		tr := *c.Trace
+		if s.capacity > 0 {
+			tr.Set(trace.KeyCapacity, fmt.Sprint(s.capacity))
+		}
+		tr.Name = c.Name
+		once.check(t, &tr)
 	}
 }
 

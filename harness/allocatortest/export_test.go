@@ -3,6 +3,7 @@ package allocatortest
 import (
 	"fmt"
 
+	"github.com/shatter-gpu/shatter/corpus"
 	"github.com/shatter-gpu/shatter/harness/gen"
 )
 
@@ -28,4 +29,24 @@ func FirstReport(factory Factory, opts ...Option) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// CorpusReport replays the corpus and returns the name and the report of the first case that fails, empty if none does.
+func CorpusReport(factory Factory) (name, report string, err error) {
+	s := suite{config: configure(nil), factory: factory}
+	cases, err := corpus.Embedded().Cases()
+	if err != nil {
+		return "", "", err
+	}
+	for _, c := range cases {
+		tr := s.suitable(c.Trace)
+		capacity, _, err := tr.Capacity()
+		if err != nil {
+			return "", "", err
+		}
+		if f, err := s.run(tr, capacity); f != nil || err != nil {
+			return c.Name, f.String(), err
+		}
+	}
+	return "", "", nil
 }

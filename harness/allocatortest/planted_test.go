@@ -54,3 +54,18 @@ func TestFalseRefusalWithoutAPromise(t *testing.T) {
 	require.Contains(t, report, "no-false-oom-when-free-exceeds-request.retry")
 	require.Contains(t, report, "to 3 operations")
 }
+
+// TestTheCorpusIsReplayed: the cases of the corpus alone find the planted bug too, and pass without it (TestFirstFit).
+func TestTheCorpusIsReplayed(t *testing.T) {
+	name, report, err := allocatortest.CorpusReport(func(dev device.Device) (allocators.Allocator, error) {
+		a, err := newFirstFit(dev)
+		if f, ok := a.(*firstFit); ok {
+			f.overlaps = true
+		}
+		return a, err
+	})
+	require.NoError(t, err)
+	t.Log(name, report)
+	require.NotEmpty(t, name)
+	require.Contains(t, report, "no-overlap")
+}

@@ -148,7 +148,7 @@ func (f *corpusFlags) adopt(c *cobra.Command, s *corpus.Store, file string, limi
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	found := corpus.NewFuzzCase(base, trace.Decode(in))
+	found := verify.NewFuzzCase(base, trace.Decode(in))
 	found.Trace.Name = file
 	r, err := minimised(c, found.Trace, limit)
 	if err != nil {

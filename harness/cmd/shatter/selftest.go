@@ -61,6 +61,7 @@ type selftestFlags struct {
 	json    bool
 	known   bool
 	seeds   int
+	overlay string
 
 	seek    bool
 	short   bool
@@ -103,6 +104,7 @@ The seconds are processor time, so that they say the same on a busy machine. In 
 	fl.BoolVar(&f.known, "known-issues", false, "plant nothing: find the known upstream issues again, as shatter run --known off does, with --seeds seeds")
 	fl.IntVar(&f.seeds, "seeds", 20, "with --known-issues: run seeds 1 to this one, each for at most --time")
 	fl.BoolVar(&f.json, "json", false, "print one JSON document (schema shatter.selftest/1, of known issues shatter.known/1)")
+	fl.StringVar(&f.overlay, "overlay", "", "only write what plants the bug --name to this folder: go test -overlay FOLDER/overlay.json ./...")
 	fl.BoolVar(&f.seek, "seek", false, "look for a finding in this program itself")
 	fl.BoolVar(&f.short, "short", false, "with --seek: short sequences only")
 	fl.IntVar(&f.minimum, "minimum", 0, "with --seek: end with a trace as short as this")
@@ -120,6 +122,9 @@ func (f *selftestFlags) run(c *cobra.Command) error {
 	root, err := moduleRoot(c.Context())
 	if err != nil {
 		return err
+	}
+	if f.overlay != "" {
+		return f.writeOverlay(c, root, bugs)
 	}
 	folder, err := os.MkdirTemp("", "shatter-selftest-")
 	if err != nil {
@@ -176,6 +181,26 @@ func (f *selftestFlags) run(c *cobra.Command) error {
 		return errFindings
 	}
 	return nil
+}
+
+// writeOverlay writes what plants one bug.
+func (f *selftestFlags) writeOverlay(c *cobra.Command, root string, bugs []mutants.Mutant) error {
+	if len(f.names) != 1 {
+		return hinted{fmt.Errorf("--overlay plants one bug, not %d", len(f.names)), "name it with --name"}
+	}
+	if err := os.MkdirAll(f.overlay, 0o755); err != nil {
+		return hinted{err, "name a folder that can be written"}
+	}
+	folder, err := filepath.Abs(f.overlay)
+	if err != nil {
+		return faultError{err}
+	}
+	overlay, err := bugs[0].Overlay(root, folder)
+	if err != nil {
+		return faultError{err}
+	}
+	_, err = fmt.Fprintln(c.OutOrStdout(), overlay)
+	return err
 }
 
 // choose picks the bugs to plant.
