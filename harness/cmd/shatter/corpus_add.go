@@ -13,6 +13,7 @@ import (
 
 	"github.com/shatter-gpu/shatter/corpus"
 	"github.com/shatter-gpu/shatter/corpus/verify"
+	"github.com/shatter-gpu/shatter/harness/conform"
 	"github.com/shatter-gpu/shatter/harness/shrink"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
@@ -86,6 +87,10 @@ func (f *corpusFlags) enter(c *cobra.Command, s *corpus.Store, file, source stri
 		}
 		k := &corpus.Case{Name: strings.ToLower(signature) + "-" + t.ID()[:8], State: corpus.Pending, Trace: t}
 		k.Set("source", from)
+		if _, err := conform.ParseOutcome(k.Right()); k.Right() != "" && err != nil { // a sentence, as elsewhere
+			k.Set("note", k.Right())
+			k.Set("right")
+		}
 		if twin, err := f.shownBy(s, rep); err != nil {
 			return err
 		} else if twin != nil {
