@@ -123,7 +123,7 @@ func compareWithView(s *executor.State) *executor.Violation {
 	}
 	for i := range snap.Segments {
 		a, v := &snap.Segments[i], &view.Segments[i]
-		if a.Addr != v.Addr || a.Size != v.Size || a.Expandable != v.Expandable || a.Small != v.Small || a.Stream != v.Stream {
+		if a.Addr != v.Addr || a.Size != v.Size || a.Expandable != v.Expandable || a.Small != v.Small || a.Stream != v.Stream || a.Pool != v.Pool {
 			return executor.Broken("segments", "segment %d: the allocator has %+v, the device gave %+v", i, *a, *v)
 		}
 	}

@@ -12,7 +12,7 @@ import "github.com/shatter-gpu/shatter/harness/executor"
 // All returns every property, in the order in which they are checked: the first one broken names the finding.
 func All() []executor.Property {
 	return []executor.Property{
-		NoOverlap, ReuseBeforeEvent, Bounds, Placement, ServedAsPromised, Tiling, Coalescing, WholePages, Accounting, DeviceCounters,
+		NoOverlap, ReuseBeforeEvent, WorkDone, PoolIsolation, Bounds, Placement, ServedAsPromised, Tiling, Coalescing, WholePages, Accounting, DeviceCounters,
 		DeviceConservation, FractionLimit, EverythingReturned,
 	}
 }

@@ -50,7 +50,7 @@ func (f *finder) keepers() []keeper {
 			if b.State != allocators.Live {
 				continue
 			}
-			p := keeper{block: i, unit: g.Size, newSegment: fresh, fixed: !f.eligible[i]}
+			p := keeper{block: i, unit: g.Size, newSegment: fresh, fixed: !f.eligible[i] || f.request.keeps(g)}
 			if g.Expandable {
 				p.unit = f.request.PageSize(g.Small)
 				p.first, p.last = uint64(b.Addr-g.Addr)/p.unit, (uint64(b.End()-g.Addr)-1)/p.unit

@@ -94,6 +94,16 @@ func changesSettings(t *trace.Trace) bool {
 	return false
 }
 
+// usesPools tells whether a trace opens private pools.
+func usesPools(t *trace.Trace) bool {
+	for i := range t.Ops {
+		if t.Ops[i].Pool != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // promised tells whether the allocator declares a promise, and what.
 func promiseOf(c *executor.Case) (allocators.Promise, error) {
 	dev, err := c.NewDevice(c.Capacity)

@@ -6,6 +6,9 @@ import "github.com/shatter-gpu/shatter/harness/executor"
 // allocator does not look again.
 const Known189504 = "pytorch#189504"
 
+// Known159674: in a private pool a refused request is not asked for again after a release.
+const Known159674 = "pytorch#159674"
+
 // KnownIssue is an upstream fault that the exact allocator reproduces.
 type KnownIssue struct {
 	ID, URL, Summary, Condition string
@@ -17,6 +20,16 @@ var KnownIssues = []KnownIssue{{
 	Summary: "the last rung of the ladder waits for pending frees, then asks only the device again",
 	Condition: "verdict false, the promise was kept, and the repeated request is served by a block that was pending at entry, or by " +
 		"what the flush left of an expandable one that was too large for the request by max_split_size_mb",
+}, {
+	ID: Known175015, URL: "https://github.com/pytorch/pytorch/issues/175015",
+	Summary: "while a pool of the user's is open PyTorch up to 2.12 takes uses on other streams for parts of a graph, and forgets them",
+	Condition: "work-done-before-reuse, the work is on a stream that was recorded while a pool that is no capture was open, and the rules are " +
+		"those of a version up to 2.12 (https://github.com/pytorch/pytorch/pull/181830 mends it)",
+}, {
+	ID: Known159674, URL: "https://github.com/pytorch/pytorch/issues/159674",
+	Summary: "while a private pool is open nothing is released and asked for again, except oversize blocks, whose release may fall short " +
+		"of its aim and yet suffice (https://github.com/pytorch/pytorch/pull/187795 is about the same place)",
+	Condition: "verdict false, the promise was kept, an open pool held releases back, and the repeated request is served by a purchase",
 }, {
 	ID: Known193400, URL: "https://github.com/pytorch/pytorch/pull/193400",
 	Summary:   "large free blocks of expandable segments are kept from smaller requests by max_split_size_mb, so that they pile up",

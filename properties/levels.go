@@ -71,15 +71,18 @@ func (p *predictor) demands(s *executor.State, q *request) executor.Demands {
 		if q.Kind != allocators.PromiseNone {
 			page = q.PageSize(g.Small)
 		}
-		used := false
+		used, keeps := false, q.keeps(g)
 		for k := range list {
 			b := &list[k]
+			if keeps && g.Expandable && b.State != allocators.Unmapped {
+				kept += b.Size
+			}
 			switch b.State {
 			case allocators.Live:
 				requested += b.Requested
 				live += b.Size
 				used = true
-				if g.Expandable && page > 0 {
+				if g.Expandable && page > 0 && !keeps {
 					first, last := uint64(b.Addr-g.Addr)/page, (uint64(b.End()-g.Addr)-1)/page
 					kept += (last + 1 - max(first, next)) * page
 					next = last + 1
@@ -93,7 +96,7 @@ func (p *predictor) demands(s *executor.State, q *request) executor.Demands {
 				}
 			}
 		}
-		if used && !g.Expandable {
+		if (used || keeps) && !g.Expandable {
 			kept += g.Size
 		}
 	}

@@ -96,7 +96,7 @@ var NamesDoNotMatter = executor.Relation{
 				names[op.ID] = fresh // also when an id is used again
 				fresh += 1 + rng.Uint64N(100)
 				op.ID = names[op.ID]
-			case trace.Free, trace.Record:
+			case trace.Free, trace.Record, trace.Use:
 				op.ID = names[op.ID]
 			}
 		}
@@ -162,6 +162,9 @@ func insertPairs(t *trace.Trace, rng *rand.Rand) (*trace.Trace, []int) {
 	}
 	var ops []trace.Op
 	at := make([]int, len(t.Ops))
+	if usesPools(t) {
+		return nil, nil // it may go to another pool, and frees that were held back are taken up at an alloc
+	}
 	live, recorded := map[uint64]size{}, map[uint64]bool{}
 	id := uint64(1) << 50
 	for i, op := range t.Ops {
@@ -239,7 +242,7 @@ var StartsAnew = executor.Relation{
 	Claim:  "A trace run again after everything was freed and the cache emptied comes to the same: it can be split where nothing is live.",
 	Source: "contracts E3, P2",
 	Check: sameAs("split", false, func(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) {
-		if changesSettings(t) {
+		if changesSettings(t) || usesPools(t) {
 			return nil, nil // the second time would begin with other settings
 		}
 		ops := slices.Clone(t.Ops)
@@ -297,7 +300,7 @@ var PoolsApart = executor.Relation{
 func apart(c *executor.Case, rule string, class func(*trace.Op) int) (*executor.Violation, error) {
 	p, err := promiseOf(c)
 	t := c.Trace.First(relatedOps)
-	if err != nil || p.Kind == allocators.PromiseNone || p.HasLimit || changesSettings(t) {
+	if err != nil || p.Kind == allocators.PromiseNone || p.HasLimit || changesSettings(t) || usesPools(t) {
 		return nil, err
 	}
 	classes := map[int]bool{}
@@ -310,7 +313,7 @@ func apart(c *executor.Case, rule string, class func(*trace.Op) int) (*executor.
 			of[i] = class(op)
 			names[op.ID] = of[i]
 			classes[of[i]] = true
-		case trace.Free, trace.Record:
+		case trace.Free, trace.Record, trace.Use:
 			of[i] = names[op.ID]
 		}
 	}

@@ -14,6 +14,9 @@ type request struct {
 	n, size, buy uint64 // bytes asked for, looked for, bought
 	stream       device.Stream
 	small        bool
+	pool         allocators.PoolID
+	held         bool // nothing is flushed, and finished work is not noticed
+	uses         map[allocators.PoolID]int
 	page         uint64
 	available    uint64 // bytes that the device could give this allocator
 	reservation  uint64 // address space of a new expandable segment
@@ -24,7 +27,7 @@ const smallLimit = 1 << 20
 func newRequest(s *executor.State) request {
 	q := request{
 		Promise: s.Promise, n: s.Operation.Bytes, size: s.Operation.Bytes, stream: s.Operation.Stream,
-		available: s.Capacity - s.Foreign,
+		available: s.Capacity - s.Foreign, pool: s.Pool, held: s.Held, uses: s.PoolUses,
 	}
 	if q.Kind == allocators.PromiseNone {
 		return q
@@ -89,6 +92,10 @@ func (p *predictor) judge(s *executor.State, _ *allocators.OOMError) executor.Ju
 	}
 	if again.served {
 		j.Verdict, j.Rule, j.Reason = executor.False, "repeat-bought", again.String()
+		if q.held {
+			// The release of oversize blocks went on, and returned less than it looked for but enough.
+			j.Rule, j.Known = "repeat-bought-held", Known159674
+		}
 		if again.block.size > 0 {
 			j.Rule = "repeat-served"
 			switch {
@@ -179,7 +186,7 @@ func (p *predictor) promised(q *request, again *repeat) (rule, reason string) {
 	} else if need := roundUp(q.size, q.page); q.size <= q.reservation && p.affords(q, need, q.buy) {
 		return "flush-suffices", fmt.Sprintf("a full flush leaves %d bytes at the device, the pages need at most %d", p.flushed, need)
 	}
-	if q.LookupAfterFlush && again.block.size > 0 {
+	if q.LookupAfterFlush && !q.held && again.block.size > 0 {
 		return "block-after-flush", fmt.Sprintf("a free block of %d bytes was acceptable after the flush", again.block.size)
 	}
 	return "", ""

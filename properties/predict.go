@@ -35,10 +35,15 @@ func (q *request) category(g *allocators.SegmentInfo) int {
 	if g.Stream != q.stream {
 		c |= otherStream
 	}
-	if g.Small != q.small {
+	if g.Small != q.small || g.Pool != q.pool {
 		c |= otherPool
 	}
 	return c
+}
+
+// keeps tells whether a flush returns nothing of a segment: there is none, or a private pool in use has it (specification 15.2).
+func (q *request) keeps(g *allocators.SegmentInfo) bool {
+	return q.held || g.Pool != 0 && q.uses[g.Pool] > 0
 }
 
 // candidate is a free block that is large enough.
@@ -73,6 +78,7 @@ func (p *predictor) load(v *executor.View, q *request) {
 func (p *predictor) scan(g *allocators.SegmentInfo, list []allocators.BlockInfo, q *request) {
 	c := q.category(g)
 	live := false
+	keeps := q.keeps(g)
 	page := q.PageSize(g.Small)
 	nextPage := uint64(0)
 	var merged candidate // free and pending blocks in a row, as they are once the pending ones complete
@@ -92,7 +98,10 @@ func (p *predictor) scan(g *allocators.SegmentInfo, list []allocators.BlockInfo,
 				merged = candidate{}
 			}
 		}
-		if b.State != allocators.Live {
+		if keeps && g.Expandable && b.State != allocators.Unmapped {
+			p.kept += b.Size
+		}
+		if b.State != allocators.Live || keeps {
 			continue
 		}
 		live = true
@@ -102,7 +111,7 @@ func (p *predictor) scan(g *allocators.SegmentInfo, list []allocators.BlockInfo,
 			nextPage = last + 1
 		}
 	}
-	if live && !g.Expandable {
+	if (live || keeps) && !g.Expandable {
 		p.kept += g.Size
 	}
 }

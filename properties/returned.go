@@ -9,17 +9,21 @@ import (
 // EverythingReturned: after empty_cache only what overlaps a live block is left; with nothing live, nothing.
 var EverythingReturned = executor.Property{
 	ID:     "everything-returned",
-	Claim:  "After empty_cache every segment holds a live block and every mapped page overlaps one; once all is freed nothing is reserved.",
+	Claim:  "After empty_cache every segment holds a live block and every mapped page overlaps one, but for private pools in use; once all is freed nothing is reserved.",
 	Source: "contracts E1, E3; specification 15.2, 17.5",
 	Walk: func(s *executor.State) *executor.Violation {
-		if s.Operation.Kind != trace.EmptyCache || s.Outcome != executor.OK || s.Promise.Kind == allocators.PromiseNone {
+		if s.Operation.Kind != trace.EmptyCache || s.Outcome != executor.OK || s.Promise.Kind == allocators.PromiseNone || s.Held {
 			return nil
 		}
-		if n := s.Heap.Pending.Count; n > 0 {
+		only := s.Operation.Pool // 0: of all that are not in use
+		if n := s.Heap.Pending.Count; n > 0 && only == 0 {
 			return executor.Broken("E1", "empty_cache left %d pending blocks", n)
 		}
 		for i := range s.View.Segments {
 			g := &s.View.Segments[i]
+			if g.Pool != 0 && s.PoolUses[g.Pool] > 0 || only != 0 && g.Pool != only {
+				continue
+			}
 			if v := unreturned(g, s.View.BlocksOf(i), s.Promise.PageSize(g.Small)); v != nil {
 				return v
 			}

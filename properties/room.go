@@ -53,8 +53,9 @@ type item struct {
 // measureRooms applies specification section 17.3 to a segment, address by address.
 func (p *predictor) measureRooms(g *allocators.SegmentInfo, list []allocators.BlockInfo, q *request) {
 	page := q.PageSize(g.Small)
-	p.flushSegment(g, list, page)
-	if len(p.items) == 1 && p.items[0].state == allocators.Unmapped && (len(list) > 1 || list[0].State != allocators.Unmapped) {
+	if q.keeps(g) {
+		p.keepSegment(list, !q.held)
+	} else if p.flushSegment(g, list, page); len(p.items) == 1 && p.items[0].state == allocators.Unmapped && (len(list) > 1 || list[0].State != allocators.Unmapped) {
 		return // the flush takes its last page, so it is given back (17.5); one with nothing mapped before stays
 	}
 	room := p.roomOf(g, q)
@@ -130,6 +131,21 @@ func (p *predictor) flushSegment(g *allocators.SegmentInfo, list []allocators.Bl
 		p.addItem(allocators.Free, first-begin)
 		p.addItem(allocators.Unmapped, last-first)
 		p.addItem(allocators.Free, end-last)
+	}
+}
+
+// keepSegment lists the segment as it is. A pending block is free if it was waited for, else it ends a run.
+func (p *predictor) keepSegment(list []allocators.BlockInfo, waited bool) {
+	p.items = p.items[:0]
+	for k := range list {
+		state := list[k].State
+		switch {
+		case state == allocators.Pending && waited:
+			state = allocators.Free
+		case state == allocators.Pending:
+			state = allocators.Live
+		}
+		p.addItem(state, list[k].Size)
 	}
 }
 

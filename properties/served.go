@@ -1,6 +1,7 @@
 package properties
 
 import (
+	"math"
 	"sync"
 
 	"github.com/shatter-gpu/shatter/allocators"
@@ -57,7 +58,10 @@ func (p *predictor) servedByPurchase(s *executor.State, q *request) *executor.Vi
 	if q.Void != "" || s.Foreign > s.Capacity {
 		return nil
 	}
-	if p.purchase(q, 0) || q.LookupAfterFlush && choose(p.waited, q) != nil {
+	if q.keepsSomething() && (q.HasLimit || q.MaxSplitSize != math.MaxUint64) {
+		return nil // garbage collection, or the release of oversize blocks, may take what a flush would not
+	}
+	if p.purchase(q, 0) || q.LookupAfterFlush && !q.held && choose(p.waited, q) != nil {
 		return nil
 	}
 	if q.Kind == allocators.PromiseN {
@@ -70,6 +74,9 @@ func (p *predictor) servedByPurchase(s *executor.State, q *request) *executor.Vi
 	return executor.Broken("X", "%d bytes were served although neither before nor after a flush the pages can be had; %d bytes at the device after it%s",
 		s.Operation.Bytes, p.flushed, limitText(q, p.kept))
 }
+
+// keepsSomething tells whether a flush may leave idle memory out.
+func (q *request) keepsSomething() bool { return q.held || q.pool != 0 }
 
 func limitText(q *request, kept uint64) string {
 	if !q.HasLimit {
@@ -128,14 +135,7 @@ func (p *predictor) lowestRoom(v *executor.View, q *request) (need uint64, found
 		if !g.Expandable || q.category(g) != 0 {
 			continue
 		}
-		p.items = p.items[:0]
-		for _, b := range v.BlocksOf(i) {
-			state := b.State
-			if state == allocators.Pending {
-				state = allocators.Live // it ends a run
-			}
-			p.items = append(p.items, item{state, b.Size})
-		}
+		p.keepSegment(v.BlocksOf(i), false)
 		for k := range p.items {
 			if p.items[k].state != allocators.Unmapped {
 				continue

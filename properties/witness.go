@@ -214,6 +214,9 @@ func (f *finder) releases(i int) uint64 {
 		if i < g.First || i >= g.First+g.Count {
 			continue
 		}
+		if f.request.keeps(g) {
+			return 0
+		}
 		var prev, next *allocators.BlockInfo
 		for j := i - 1; j >= g.First; j-- {
 			if f.view.Blocks[j].State == allocators.Live {

@@ -190,7 +190,7 @@ func (s *suite) suitable(tr *trace.Trace) *trace.Trace {
 		case trace.Block:
 			dropped[op.ID] = true
 			continue
-		case trace.Record:
+		case trace.Record, trace.Use:
 			if dropped[op.ID] {
 				continue
 			}

@@ -191,7 +191,7 @@ func (r *repeater) repeat(ops []trace.Op) error {
 				return err
 			}
 		case trace.EmptyCache:
-			if e, ok := r.alloc.(allocators.CacheEmptier); ok {
+			if e, ok := r.alloc.(allocators.CacheEmptier); ok && op.Pool == 0 { // private pools are left out
 				if err := e.EmptyCache(); err != nil {
 					return err
 				}

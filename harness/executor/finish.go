@@ -48,6 +48,9 @@ func (r *Run) freeAll() error {
 	}
 	r.state.Operation = &trace.Op{Kind: trace.EmptyCache}
 	r.recorder.Reset()
+	if err := r.closePools(); err != nil {
+		return r.endFault(err)
+	}
 	for i := range r.slots {
 		sl := &r.slots[i]
 		if sl.status != slotLive {
@@ -68,6 +71,9 @@ func (r *Run) freeAll() error {
 		return r.endFault(err)
 	}
 	r.outcome, r.block = OK, allocators.Block{}
+	if err := r.heap.Resume(); err != nil {
+		return r.endFault(err)
+	}
 	if r.emptier != nil {
 		if err := r.emptier.EmptyCache(); r.died(err) {
 			return nil
@@ -79,7 +85,10 @@ func (r *Run) freeAll() error {
 	r.heap.Poll()
 	st := &r.state
 	st.Op, st.Outcome, st.Calls, st.PendingDone = r.next, OK, r.recorder.Calls, true
-	r.apply(r.recorder.Calls, 0, false)
+	r.apply(r.recorder.Calls, 0, false, 0)
+	if r.heap.Hazards() > 0 {
+		r.watchWork()
+	}
 	st.DeviceFree, _ = r.opts.Device.Info()
 	r.walk()
 	for i := range r.opts.Properties {
@@ -129,6 +138,11 @@ func (r *Run) Rewind() error {
 	if r.checked {
 		r.recorder.Reset()
 	}
+	if err := r.closePools(); err != nil {
+		return r.endFault(err)
+	}
+	clear(r.pools.uses)
+	clear(r.pools.gone)
 	for i := range r.slots {
 		sl := &r.slots[i]
 		if sl.status == slotLive {
@@ -146,6 +160,11 @@ func (r *Run) Rewind() error {
 	if err := r.syncAll(); err != nil {
 		return r.endFault(err)
 	}
+	if r.checked {
+		if err := r.heap.Resume(); err != nil {
+			return r.endFault(err)
+		}
+	}
 	if r.emptier != nil {
 		if err := r.emptier.EmptyCache(); err != nil {
 			return r.endFault(err)
@@ -153,7 +172,7 @@ func (r *Run) Rewind() error {
 	}
 	if r.checked {
 		r.heap.Poll()
-		r.apply(r.recorder.Calls, 0, false)
+		r.apply(r.recorder.Calls, 0, false, 0)
 	}
 	ooms, judgements := r.result.OOMs[:0], r.result.Judgements[:0]
 	r.result = Result{Target: r.target.Name, OOMs: ooms, Judgements: judgements}

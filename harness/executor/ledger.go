@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"sort"
 
+	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 )
 
@@ -16,6 +17,7 @@ type Region struct {
 	// Stream and Small are those of the request that it was made for.
 	Stream device.Stream
 	Small  bool
+	Pool   allocators.PoolID // private pool, 0 for the default one
 	// mapped has a bit a granule of 2 MiB, as far as anything was ever mapped.
 	mapped []uint64
 }
@@ -115,7 +117,7 @@ func (l *ledger) after(addr device.Addr) int {
 }
 
 // apply enters the calls that one operation made.
-func (l *ledger) apply(calls []device.Call, stream device.Stream, small bool) {
+func (l *ledger) apply(calls []device.Call, stream device.Stream, small bool, pool allocators.PoolID) {
 	l.spare = append(l.spare, l.dropped...)
 	l.dropped = l.dropped[:0]
 	var in *Region // of the range that is being unmapped
@@ -124,7 +126,7 @@ func (l *ledger) apply(calls []device.Call, stream device.Stream, small bool) {
 		c := &calls[i]
 		switch c.Kind {
 		case device.CallMalloc, device.CallReserve:
-			l.add(c.Addr, c.Size, c.Kind == device.CallReserve, stream, small)
+			l.add(c.Addr, c.Size, c.Kind == device.CallReserve, stream, small, pool)
 			if c.Kind == device.CallMalloc {
 				l.bought++
 			}
@@ -154,14 +156,14 @@ func (l *ledger) apply(calls []device.Call, stream device.Stream, small bool) {
 	}
 }
 
-func (l *ledger) add(addr device.Addr, size uint64, expandable bool, stream device.Stream, small bool) {
+func (l *ledger) add(addr device.Addr, size uint64, expandable bool, stream device.Stream, small bool, pool allocators.PoolID) {
 	var r *Region
 	if n := len(l.spare); n > 0 {
 		r, l.spare = l.spare[n-1], l.spare[:n-1]
 	} else {
 		r = &Region{}
 	}
-	*r = Region{Addr: addr, Size: size, Ordinal: l.made, Expandable: expandable, Stream: stream, Small: small, mapped: r.mapped[:0]}
+	*r = Region{Addr: addr, Size: size, Ordinal: l.made, Expandable: expandable, Stream: stream, Small: small, Pool: pool, mapped: r.mapped[:0]}
 	l.made++
 	i := l.after(addr)
 	l.regions = append(l.regions, nil)
@@ -180,6 +182,26 @@ func (l *ledger) drop(addr device.Addr) {
 		l.last = nil
 	}
 	l.dropped = append(l.dropped, r)
+}
+
+// droppedAt returns the region at addr that the last apply dropped, nil if there is none.
+func (l *ledger) droppedAt(addr device.Addr) *Region {
+	for i := len(l.dropped) - 1; i >= 0; i-- {
+		if l.dropped[i].Addr == addr {
+			return l.dropped[i]
+		}
+	}
+	return nil
+}
+
+// has tells whether a private pool has a region.
+func (l *ledger) has(pool allocators.PoolID) bool {
+	for _, r := range l.regions {
+		if r.Pool == pool {
+			return true
+		}
+	}
+	return false
 }
 
 // gone returns the number and base of the latest dropped region that held addr.

@@ -84,7 +84,7 @@ func TestLedgerTwin(t *testing.T) {
 				}
 			}
 		}
-		l.apply(calls, device.Stream(step), step%2 == 0)
+		l.apply(calls, device.Stream(step), step%2 == 0, 0)
 		require.Len(t, l.regions, len(twin), step)
 		for i := range twin {
 			compareRegion(t, rng, l.regions[i], &twin[i])
@@ -128,20 +128,20 @@ func compareRegion(t *testing.T, rng *rand.Rand, r *Region, p *plainRegion) {
 // TestLedgerForgets: a dropped region answers to its old addresses until the next operation, for the rows of this one.
 func TestLedgerForgets(t *testing.T) {
 	var l ledger
-	l.apply([]device.Call{{Kind: device.CallMalloc, Addr: 4096, Size: granule}, {Kind: device.CallMalloc, Addr: 8 * granule, Size: granule}}, 0, false)
+	l.apply([]device.Call{{Kind: device.CallMalloc, Addr: 4096, Size: granule}, {Kind: device.CallMalloc, Addr: 8 * granule, Size: granule}}, 0, false, 0)
 	require.NotNil(t, l.find(8*granule)) // which it remembers
-	l.apply([]device.Call{{Kind: device.CallFree, Addr: 8 * granule}, {Kind: device.CallFree, Addr: 12345}}, 0, false)
+	l.apply([]device.Call{{Kind: device.CallFree, Addr: 8 * granule}, {Kind: device.CallFree, Addr: 12345}}, 0, false, 0)
 	require.Nil(t, l.find(8*granule))
 	ordinal, base := l.gone(8*granule + 5)
 	require.Equal(t, 1, ordinal)
 	require.EqualValues(t, 8*granule, base)
 	ordinal, _ = l.gone(4096)
 	require.Equal(t, -1, ordinal)
-	l.apply(nil, 0, false)
+	l.apply(nil, 0, false, 0)
 	ordinal, _ = l.gone(8 * granule)
 	require.Equal(t, -1, ordinal)
 	// The next region may live in the memory of the dropped one, with nothing mapped.
-	l.apply([]device.Call{{Kind: device.CallReserve, Addr: 8 * granule, Size: 4 * granule}}, 3, true)
+	l.apply([]device.Call{{Kind: device.CallReserve, Addr: 8 * granule, Size: 4 * granule}}, 3, true, 0)
 	r := l.find(9 * granule)
 	require.Equal(t, 2, r.Ordinal)
 	require.False(t, r.covers(9*granule, 1))

@@ -31,7 +31,7 @@ func Compile(t *trace.Trace) *Program {
 		case trace.Block:
 			s.bytes = op.Requested
 			fallthrough
-		case trace.Alloc, trace.Free, trace.Record:
+		case trace.Alloc, trace.Free, trace.Record, trace.Use:
 			n, ok := slots[op.ID]
 			if !ok {
 				n = int32(len(slots))

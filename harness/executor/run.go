@@ -116,6 +116,7 @@ type Run struct {
 	promiser  allocators.Promiser
 	remote    remote
 	starting  *starting // nil if the trace starts from nothing
+	pools     pools
 
 	next    int
 	slots   []slot
@@ -179,6 +180,8 @@ func Start(p *Program, t Target, o Options) (*Run, error) {
 	r.snap, _ = r.alloc.(allocators.Snapshotter)
 	r.toucher, _ = r.alloc.(allocators.Toucher)
 	r.promiser, _ = r.alloc.(allocators.Promiser)
+	r.pools.can, r.state.HasPools = r.alloc.(allocators.PrivatePooler)
+	r.pools.uses, r.pools.gone = map[allocators.PoolID]int{}, map[allocators.PoolID]bool{}
 	if s, ok := r.alloc.(allocators.StatsReader); ok {
 		r.stats = s.Stats()
 		r.state.Stats = r.stats
@@ -192,7 +195,7 @@ func Start(p *Program, t Target, o Options) (*Run, error) {
 	r.credit = enteredAtStart
 	r.state.Faulty = r.faults != nil
 	if r.checked { // an arena is bought at once
-		r.apply(r.recorder.Calls, 0, false)
+		r.apply(r.recorder.Calls, 0, false, 0)
 		r.recorder.Reset()
 	}
 	r.result.Target = t.Name
@@ -202,6 +205,7 @@ func Start(p *Program, t Target, o Options) (*Run, error) {
 func (r *Run) readPromise() {
 	if r.checked && r.promiser != nil {
 		r.state.Promise = r.promiser.Promise()
+		r.readPools()
 	}
 }
 
@@ -360,10 +364,25 @@ func (r *Run) perform(s *step) error {
 			return harness(err)
 		}
 		return r.synced(s.stream)
-	case trace.EmptyCache:
-		if r.emptier != nil {
-			return r.emptier.EmptyCache()
+	case trace.Use:
+		sl := &r.slots[s.slot]
+		if sl.status != slotLive {
+			r.outcome = notLive(sl.status)
+			return nil
 		}
+		r.block = sl.block
+		if r.checked {
+			return harness(r.heap.Use(s.slot, s.stream))
+		}
+	case trace.EmptyCache:
+		if r.prog.Trace.Ops[r.next].Pool != 0 {
+			return r.performPool(s)
+		}
+		if r.emptier != nil {
+			return r.unsupported(r.emptier.EmptyCache())
+		}
+	case trace.PoolBegin, trace.PoolEnd, trace.PoolRelease:
+		return r.performPool(s)
 	case trace.Conf:
 		c, ok := r.alloc.(allocators.Configurer)
 		if !ok {
@@ -427,12 +446,18 @@ func (r *Run) before(s *step) error {
 	if len(r.recorder.Calls) > 0 {
 		r.recorder.Reset()
 	}
+	if r.heap.Deferred() > 0 {
+		if err := r.resume(s); err != nil {
+			return r.at(harness(err))
+		}
+	}
 	switch s.kind {
 	case trace.Alloc:
 		// The allocator looks at finished events now, and so do we.
-		if r.heap.Pending.Count > 0 && s.bytes > 0 {
+		if r.heap.Pending.Count > 0 && s.bytes > 0 && !r.state.Held {
 			r.heap.Poll()
 		}
+		r.state.Pool = r.poolOf(s.stream)
 	case trace.Free:
 		if r.slots[s.slot].status == slotLive {
 			if err := r.heap.Free(s.slot); err != nil {
@@ -452,11 +477,18 @@ func (r *Run) after(s *step, failure error) error {
 	st := &r.state
 	st.Op, st.Operation, st.Outcome, st.Block = r.next, &r.prog.Trace.Ops[r.next], r.outcome, r.block
 	st.Entry, st.Overlapped, st.Region, st.PendingDone = nil, nil, nil, false
+	st.Queued, st.Unmapped, st.Robbed = nil, nil, nil
+	if s.kind != trace.Alloc {
+		st.Pool = 0
+	}
 	r.changed = false
 	st.Calls = r.recorder.Calls
 	st.Foreign = r.foreign
 	if r.outcome == OOM {
 		st.OOMs++
+		if st.Held {
+			st.HeldOOMs++
+		}
 		if r.opts.Judge != nil && st.Entered == nil {
 			r.entered.build(&r.ledger, r.heap)
 			st.Entered = &r.entered
@@ -467,8 +499,12 @@ func (r *Run) after(s *step, failure error) error {
 	}
 	if len(st.Calls) > 0 {
 		r.applyCalls(s)
+		if r.heap.Hazards() > 0 {
+			r.watchWork()
+		}
 	}
-	if s.kind == trace.EmptyCache || r.outcome == OOM {
+	r.afterPools(s)
+	if (s.kind == trace.EmptyCache && st.Operation.Pool == 0 || r.outcome == OOM) && !st.Held {
 		st.PendingDone = r.promiser != nil
 	}
 	st.DeviceFree, _ = r.opts.Device.Info()
@@ -479,6 +515,14 @@ func (r *Run) after(s *step, failure error) error {
 	case (s.kind == trace.Alloc || s.kind == trace.Block) && r.outcome == OK && s.bytes > 0:
 		st.Overlapped = r.heap.Alloc(s.slot, r.block.Addr, r.block.Size, s.bytes, s.stream, r.next)
 		st.Entry = r.heap.At(s.slot)
+		if st.Entry != nil {
+			if st.Entry.Pool = st.Pool; s.kind == trace.Block && st.Region != nil {
+				st.Entry.Pool = st.Region.Pool
+			}
+		}
+		if r.heap.Hazards() > 0 {
+			st.Queued = r.heap.Disturbed(r.block.Addr, r.block.Size, s.stream)
+		}
 		st.Region = r.ledger.find(r.block.Addr)
 		st.Covered = st.Region != nil && st.Region.covers(r.block.Addr, r.block.Size)
 	case s.kind == trace.Record && r.slots[s.slot].status == slotLive && r.recordUse != nil:
@@ -490,15 +534,23 @@ func (r *Run) after(s *step, failure error) error {
 	}
 	if len(r.hooks) > 0 {
 		st.Touched = nil
-		if r.toucher != nil && (s.kind <= trace.Free || s.kind == trace.EmptyCache || s.kind.Starts()) && r.outcome != Skip {
+		if r.toucher != nil && (s.kind <= trace.Free || s.kind == trace.EmptyCache || s.kind.Starts()) && r.outcome != Skip && r.outcome != Unsupported {
 			r.touched = r.toucher.Touched(r.touched[:0])
 			st.Touched = r.touched
 		}
 		for i := range r.hooks {
-			if v := r.hooks[i].Op(st); v != nil {
-				r.find(r.hooks[i].ID, v.Rule, v.Detail)
-				return nil
+			v := r.hooks[i].Op(st)
+			if v == nil {
+				continue
 			}
+			if v.Known != "" {
+				f := r.finding(r.hooks[i].ID, v.Rule, v.Detail)
+				f.Known = v.Known
+				r.result.Known = append(r.result.Known, f)
+				continue
+			}
+			r.find(r.hooks[i].ID, v.Rule, v.Detail)
+			return nil
 		}
 	}
 	if r.outcome == OOM && s.kind != trace.Segment {
@@ -516,11 +568,15 @@ func (r *Run) applyCalls(s *step) {
 	if r.state.Promise.Round != nil && s.kind == trace.Alloc {
 		small = r.state.Promise.Round(max(s.bytes, 1)) <= smallPool
 	}
+	pool := r.state.Pool
 	if s.kind == trace.Segment {
-		small = r.prog.Trace.Ops[r.next].Small
+		small, pool = r.prog.Trace.Ops[r.next].Small, r.prog.Trace.Ops[r.next].Pool
+		if pool != 0 {
+			r.pools.uses[pool] = max(r.pools.uses[pool], 1)
+		}
 	}
 	calls := r.recorder.Calls
-	r.apply(calls, s.stream, small)
+	r.apply(calls, s.stream, small, pool)
 	waited := false
 	for i := range calls {
 		r.result.DeviceCalls[calls[i].Kind]++
@@ -532,15 +588,19 @@ func (r *Run) applyCalls(s *step) {
 			r.changed = true
 		}
 	}
-	if waited && r.heap.Pending.Count > 0 {
-		r.heap.Poll()
+	if waited && r.heap.Pending.Count > 0 && !r.state.Held {
+		if p := r.prog.Trace.Ops[r.next].Pool; p != 0 && s.kind == trace.EmptyCache {
+			r.heap.PollPool(p)
+		} else {
+			r.heap.Poll()
+		}
 		r.changed = true
 	}
 }
 
 // apply enters device calls in the ledger.
-func (r *Run) apply(calls []device.Call, stream device.Stream, small bool) {
-	r.ledger.apply(calls, stream, small)
+func (r *Run) apply(calls []device.Call, stream device.Stream, small bool, pool allocators.PoolID) {
+	r.ledger.apply(calls, stream, small, pool)
 	r.state.Bought, r.state.Returned = r.ledger.bought, r.ledger.returned
 }
 

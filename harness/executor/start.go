@@ -59,7 +59,7 @@ func (r *Run) performStart(st *step) error {
 	op := &r.prog.Trace.Ops[r.next]
 	if op.Kind == trace.Segment {
 		g := allocators.StartSegment{
-			Size: op.Bytes, Stream: op.Stream, Small: op.Small, Expandable: op.Expandable, Offset: op.Offset, Idle: s.idle[op.ID],
+			Size: op.Bytes, Stream: op.Stream, Small: op.Small, Expandable: op.Expandable, Pool: op.Pool, Offset: op.Offset, Idle: s.idle[op.ID],
 		}
 		if !g.Idle {
 			s.needed -= op.Bytes

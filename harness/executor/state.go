@@ -16,10 +16,11 @@ const (
 	OOM
 	Skip // free or record of an id whose alloc was refused
 	Failed
+	Unsupported // the allocator cannot do it, or not now; it is no fault
 )
 
 // String returns the word of history rows.
-func (o Outcome) String() string { return [...]string{"ok", "oom", "skip", "error"}[o] }
+func (o Outcome) String() string { return [...]string{"ok", "oom", "skip", "error", "unsupported"}[o] }
 
 // State is what a property sees. It belongs to the run; nothing of it may be kept or changed.
 type State struct {
@@ -33,6 +34,21 @@ type State struct {
 	Entry *shadow.Entry
 	// Overlapped is what the new block overlaps, if it does.
 	Overlapped *shadow.Entry
+
+	// Queued is freed memory that the new block lies on although work on another stream still uses it. Unmapped is freed memory that
+	// was unmapped although queued work still uses it.
+	Queued, Unmapped *shadow.Hazard
+
+	// Pool is the private pool that an alloc's request was sent to, 0 for the default one; Open are the open redirections, PoolUses the
+	// uses of each pool, HasPools says that the allocator has any.
+	Pool     allocators.PoolID
+	Open     []allocators.Redirection
+	PoolUses map[allocators.PoolID]int
+	HasPools bool
+	// Held says that an open pool holds back frees with uses on other streams, and the release of the cache.
+	Held bool
+	// Robbed is a region of a private pool in use from which memory was returned in an operation that was not sent to that pool.
+	Robbed *Region
 
 	// Heap is the shadow heap.
 	Heap *shadow.Heap
@@ -70,6 +86,8 @@ type State struct {
 	// Bought counts the mallocs and the ranges of pages mapped since the allocator was made, Returned the regions freed and the
 	// ranges unmapped, OOMs the refusals.
 	Bought, Returned, OOMs uint64
+	// HeldOOMs are the refusals while an open pool held releases back, so that no retry came before.
+	HeldOOMs uint64
 	// Reconfigured says that settings or the memory fraction were changed in mid-run.
 	Reconfigured bool
 	// Faulty says that the device fails calls by a plan.

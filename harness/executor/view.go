@@ -33,7 +33,7 @@ func (v *View) build(l *ledger, h *shadow.Heap) {
 		// What all blocks of the region have in common.
 		b := allocators.BlockInfo{Small: r.Small, Expandable: r.Expandable, Stream: r.Stream}
 		seg := allocators.SegmentInfo{
-			Addr: r.Addr, Size: r.Size, Small: r.Small, Expandable: r.Expandable, Stream: r.Stream, First: len(v.Blocks),
+			Addr: r.Addr, Size: r.Size, Small: r.Small, Expandable: r.Expandable, Stream: r.Stream, Pool: r.Pool, First: len(v.Blocks),
 		}
 		at, end := r.Addr, r.End()
 		for ; e != nil && e.Addr < end; e = cursor.Next() {

@@ -115,6 +115,8 @@ var Workloads = []Workload{
 		Findings, pinsDefaults, pins},
 	{"swarm", "random subsets and weights of all operations, sizes and settings, drawn anew for each trace",
 		Findings, findingsDefaults, swarm},
+	{"graphs", "as swarm, with private pools that open and close as captures of CUDA graphs and pools of the user's do, and queued work",
+		Findings, findingsDefaults, graphs},
 }
 
 // Find returns the workload or job of a name. The error lists the names.

@@ -32,8 +32,10 @@ func legal(ops []trace.Op) []trace.Op {
 				delete(live, op.ID)
 			}
 			op.ID = id
-		case trace.Conf, trace.Fraction, trace.Foreign:
-			continue // the settings are the header's, the device is the allocator's alone
+		case trace.Conf, trace.Fraction, trace.Foreign, trace.PoolBegin, trace.PoolEnd, trace.PoolRelease, trace.Use:
+			continue // the settings are the header's, the device is the allocator's alone, and private pools are no matter of the search
+		case trace.EmptyCache:
+			op.Pool = 0
 		}
 		out = append(out, op)
 	}

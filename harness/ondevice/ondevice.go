@@ -100,7 +100,7 @@ func Scaled(t *trace.Trace, from, to uint64) *trace.Trace {
 // NeedsHold tells whether a trace keeps work outstanding, which needs streams that can be held.
 func NeedsHold(t *trace.Trace) bool {
 	for i := range t.Ops {
-		if t.Ops[i].Kind == trace.Record {
+		if k := t.Ops[i].Kind; k == trace.Record || k == trace.Use {
 			return true
 		}
 	}

@@ -1,12 +1,15 @@
 // Package shadow keeps what must be true of live memory whatever the allocator: which bytes are handed out, which were
-// freed with work on other streams outstanding, and whether two of them overlap. In go the operations and the blocks that
+// freed with work on other streams outstanding, whether two of them overlap, and where work is still queued on memory that its
+// allocator takes for free (hazards). In go the operations and the blocks that
 // the allocator returned; it never asks the allocator anything. Whether work is done it asks the device, through marks
 // that it records itself.
 package shadow
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 )
 
@@ -16,11 +19,23 @@ type Entry struct {
 	Size      uint64 // bytes set aside
 	Requested uint64 // bytes asked for
 	Stream    device.Stream
-	Slot      int32 // the program's name for it
-	Op        int32 // operation that allocated it
+	Slot      int32             // the program's name for it
+	Op        int32             // operation that allocated it
+	Pool      allocators.PoolID // private pool that the request was sent to, 0 for the default one
 	Pending   bool
-	uses      []device.Stream
-	marks     []mark
+	// Deferred: the free is held back, so that the allocator does not wait for the uses yet.
+	Deferred bool
+	uses     []use
+	marks    []mark
+	work     []mark // queued work that uses it, of its own stream and of streams that were recorded
+}
+
+// use is a stream on which the entry's memory is used besides its own.
+type use struct {
+	stream device.Stream
+	// held: it was recorded while frees were held back, so that PyTorch takes it for part of a graph and forgets it. graph: it
+	// is one, so that no work was queued.
+	held, graph bool
 }
 
 // mark is a place in a stream's work behind which the entry's memory is not used any more.
@@ -61,6 +76,12 @@ type Heap struct {
 	slots   []*Entry
 	pending []*Entry
 	spare   []*Entry
+
+	// Held says that frees with uses on other streams are held back (a private pool is open that does so), Capturing that a
+	// graph is captured: what is done then is recorded, not queued.
+	Held, Capturing bool
+	deferred        []*Entry // freed meanwhile, oldest first
+	hazards         []Hazard
 }
 
 // New makes the shadow of a program with this many slots; marks are recorded on the streams.
@@ -85,7 +106,7 @@ func (h *Heap) entry() *Entry {
 }
 
 func (h *Heap) drop(e *Entry) {
-	*e = Entry{uses: e.uses[:0], marks: e.marks[:0]}
+	*e = Entry{uses: e.uses[:0], marks: e.marks[:0], work: e.work[:0]}
 	h.spare = append(h.spare, e)
 }
 
@@ -131,12 +152,14 @@ func (h *Heap) Record(slot int32, s device.Stream) {
 	if e.Stream == s {
 		return
 	}
-	for _, u := range e.uses {
-		if u == s {
+	for i := range e.uses {
+		if u := &e.uses[i]; u.stream == s {
+			// PyTorch forgets the earlier use with the later one. In a capture that is right: the graph runs behind what was queued.
+			u.held, u.graph = u.held || h.Held, u.graph || h.Capturing
 			return
 		}
 	}
-	e.uses = append(e.uses, s)
+	e.uses = append(e.uses, use{s, h.Held, h.Capturing})
 }
 
 // Free is called before the allocator's Free, so that no mark lies behind what the allocator waits for.
@@ -146,19 +169,36 @@ func (h *Heap) Free(slot int32) error {
 	h.Live.sub(e)
 	if len(e.uses) == 0 {
 		h.ranges.remove(e)
+		if len(e.work) > 0 {
+			h.endanger(e, e.work, true)
+		}
 		h.drop(e)
 		return nil
 	}
-	for _, s := range e.uses {
-		ev, err := h.streams.Record(s)
-		if err != nil {
-			return fmt.Errorf("mark on stream %d: %w", s, err)
+	for i := range e.uses {
+		if u := &e.uses[i]; !u.graph || !h.Held {
+			if err := h.mark(e, u.stream); err != nil {
+				return err
+			}
 		}
-		e.marks = append(e.marks, mark{s, ev})
 	}
 	e.Pending = true
 	h.Pending.add(e)
 	h.pending = append(h.pending, e)
+	if h.Held {
+		e.Deferred = true
+		h.deferred = append(h.deferred, e)
+	}
+	return nil
+}
+
+// mark marks a stream's work up to now as using the entry.
+func (h *Heap) mark(e *Entry, s device.Stream) error {
+	ev, err := h.streams.Record(s)
+	if err != nil {
+		return fmt.Errorf("mark on stream %d: %w", s, err)
+	}
+	e.marks = append(e.marks, mark{s, ev})
 	return nil
 }
 
@@ -166,7 +206,19 @@ func (h *Heap) Free(slot int32) error {
 func (h *Heap) Poll() {
 	for i := 0; i < len(h.pending); {
 		e := h.pending[i]
-		if h.unfinished(e, -1) {
+		if e.Deferred || h.unfinished(e, -1) {
+			i++
+			continue
+		}
+		h.complete(e)
+	}
+}
+
+// PollPool is Poll for the entries of one private pool.
+func (h *Heap) PollPool(pool allocators.PoolID) {
+	for i := 0; i < len(h.pending); {
+		e := h.pending[i]
+		if e.Pool != pool || e.Deferred || h.unfinished(e, -1) {
 			i++
 			continue
 		}
@@ -184,10 +236,21 @@ func (h *Heap) complete(e *Entry) {
 	}
 	h.Pending.sub(e)
 	h.ranges.remove(e)
-	for _, m := range e.marks {
-		_ = h.streams.Destroy(m.event) // the mark is of no use any more, whatever the device says
+	h.discard(e.marks)
+	if len(e.work) > 0 {
+		h.endanger(e, e.work, true)
+	}
+	if e.Deferred {
+		h.deferred = slices.DeleteFunc(h.deferred, func(d *Entry) bool { return d == e })
 	}
 	h.drop(e)
+}
+
+// discard gives marks back that are of no use any more, whatever the device says.
+func (h *Heap) discard(marks []mark) {
+	for _, m := range marks {
+		_ = h.streams.Destroy(m.event)
+	}
 }
 
 // Each visits live and pending entries in address order until visit returns false.

@@ -4,24 +4,38 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
 
 // granule is what capacities are a multiple of: 2 MiB, a small segment or page.
 const granule = 2 << 20
 
-// with is a trace with other operations, ids renumbered in order of allocation.
+// with is a trace with other operations, ids and private pools renumbered in order of their first operations. Operations on pools that
+// are not legal any more go: an end or a release of what no longer begins, and what stands in the way of the rest.
 func with(t *trace.Trace, ops []trace.Op) *trace.Trace {
 	ids := make(map[uint64]uint64, len(ops)/2)
-	out := slices.Clone(ops)
-	for i := range out {
-		switch op := &out[i]; op.Kind {
+	pools := map[allocators.PoolID]allocators.PoolID{}
+	var legal trace.PoolSet
+	out := make([]trace.Op, 0, len(ops))
+	for _, op := range ops {
+		switch op.Kind {
 		case trace.Alloc, trace.Block:
 			ids[op.ID] = uint64(len(ids))
 			fallthrough
-		case trace.Free, trace.Record:
+		case trace.Free, trace.Record, trace.Use:
 			op.ID = ids[op.ID]
 		}
+		if op.Pool != 0 {
+			if !legal.Step(&op) {
+				continue
+			}
+			if _, ok := pools[op.Pool]; !ok {
+				pools[op.Pool] = allocators.PoolID(len(pools) + 1)
+			}
+			op.Pool = pools[op.Pool]
+		}
+		out = append(out, op)
 	}
 	return &trace.Trace{Name: t.Name, Header: t.Header, Ops: out}
 }
@@ -37,7 +51,7 @@ func distinct(ops []trace.Op) []trace.Op {
 			now[op.ID] = next
 			next++
 			fallthrough
-		case trace.Free, trace.Record:
+		case trace.Free, trace.Record, trace.Use:
 			op.ID = now[op.ID]
 		}
 	}
@@ -65,7 +79,7 @@ func keeping(t *trace.Trace, keep []bool) *trace.Trace {
 			if !keep[i] {
 				gone[op.ID] = true
 			}
-		case trace.Free, trace.Record:
+		case trace.Free, trace.Record, trace.Use:
 			if gone[op.ID] {
 				continue
 			}
@@ -126,18 +140,29 @@ func keepFields(fields []trace.Field, keep func(trace.Field) bool) []trace.Field
 	return out
 }
 
-// units are what can be removed whole: an allocation with its records and its free, any other operation alone.
+// units are what can be removed whole: an allocation with its records, uses and its free, a private pool with all that is done to it,
+// any other operation alone.
 func units(t *trace.Trace) [][]int {
 	var out [][]int
 	at := map[uint64]int{}
+	pools := map[allocators.PoolID]int{}
 	for i, op := range t.Ops {
 		switch op.Kind {
-		case trace.Free, trace.Record:
+		case trace.Free, trace.Record, trace.Use:
 			u := at[op.ID]
 			out[u] = append(out[u], i)
 			continue
 		case trace.Alloc, trace.Block:
 			at[op.ID] = len(out)
+		case trace.PoolBegin, trace.PoolEnd, trace.PoolRelease, trace.EmptyCache:
+			if op.Pool == 0 {
+				break
+			}
+			if u, ok := pools[op.Pool]; ok {
+				out[u] = append(out[u], i)
+				continue
+			}
+			pools[op.Pool] = len(out)
 		}
 		out = append(out, []int{i})
 	}
@@ -149,11 +174,11 @@ func pairs(t *trace.Trace) [][]int {
 	return slices.DeleteFunc(units(t), func(u []int) bool { return t.Ops[u[len(u)-1]].Kind != trace.Free })
 }
 
-// loose are the operations on an allocation that can be removed while it stays: frees and records.
+// loose are the operations on an allocation or a pool that can be removed while it stays.
 func loose(t *trace.Trace) [][]int {
 	var out [][]int
 	for i, op := range t.Ops {
-		if op.Kind == trace.Free || op.Kind == trace.Record {
+		if op.Kind == trace.Free || op.Kind == trace.Record || op.Kind == trace.Use || op.Kind.OnPool() {
 			out = append(out, []int{i})
 		}
 	}

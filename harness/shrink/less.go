@@ -22,7 +22,7 @@ func sizeOf(t *trace.Trace) size {
 		s.bytes += op.Bytes
 		s.settings += uint64(len(op.Conf))
 		switch op.Kind {
-		case trace.Alloc, trace.Record, trace.Sync:
+		case trace.Alloc, trace.Record, trace.Use, trace.Sync, trace.PoolBegin:
 			if op.Stream != trace.AllStreams && !used[op.Stream] {
 				used[op.Stream] = true
 				s.numbers += uint64(op.Stream)
@@ -57,9 +57,20 @@ func Less(a, b *trace.Trace) bool {
 		p, q := &a.Ops[i], &b.Ops[i]
 		if c := cmp.Or(
 			cmp.Compare(p.Kind, q.Kind), cmp.Compare(p.Stream, q.Stream), cmp.Compare(p.Bytes, q.Bytes), cmp.Compare(p.ID, q.ID),
+			cmp.Compare(p.Pool, q.Pool), compareBool(p.Capture, q.Capture),
 		); c != 0 {
 			return c < 0
 		}
 	}
 	return false
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }

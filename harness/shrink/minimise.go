@@ -157,7 +157,7 @@ func (m *minimiser) rounds() {
 		before := m.best
 		for _, pass := range []func(){
 			func() { m.chunks(pairs) }, func() { m.chunks(units) }, func() { m.chunks(loose) }, m.two, m.fill, m.retarget,
-			m.streams, m.settings, m.sizes, m.capacity, m.order,
+			m.streams, m.pools, m.settings, m.sizes, m.capacity, m.order,
 		} {
 			if pass(); m.result.Stopped != "" {
 				return

@@ -23,10 +23,10 @@ func (m *minimiser) closure() {
 	}
 	streams := map[device.Stream]bool{}
 	switch failing.Kind {
-	case trace.Alloc, trace.Record:
+	case trace.Alloc, trace.Record, trace.Use:
 		streams[failing.Stream] = true
 	}
-	if failing.Kind == trace.Record || failing.Kind == trace.Free {
+	if failing.Kind == trace.Record || failing.Kind == trace.Use || failing.Kind == trace.Free {
 		streams[home[failing.ID]] = true
 	}
 	if len(streams) == 0 {
@@ -41,7 +41,7 @@ func (m *minimiser) closure() {
 				keep[i] = streams[op.Stream]
 			case trace.Free:
 				keep[i] = streams[home[op.ID]]
-			case trace.Record:
+			case trace.Record, trace.Use:
 				if keep[i] = streams[home[op.ID]]; keep[i] && !streams[op.Stream] {
 					more[op.Stream] = true
 				}

@@ -81,7 +81,8 @@ func streamsOf(t *trace.Trace) []device.Stream {
 }
 
 func onStream(op trace.Op) bool {
-	return op.Kind == trace.Alloc || op.Kind == trace.Record || op.Kind == trace.Sync && op.Stream != trace.AllStreams
+	return op.Kind == trace.Alloc || op.Kind == trace.Record || op.Kind == trace.Use ||
+		(op.Kind == trace.Sync || op.Kind == trace.PoolBegin) && op.Stream != trace.AllStreams
 }
 
 // touching are the units with an operation on the stream.
@@ -101,6 +102,26 @@ func renamed(t *trace.Trace, name func(device.Stream) device.Stream) *trace.Trac
 			op.Stream = name(op.Stream)
 		}
 	})
+}
+
+// pools makes what opens a pool plainer: no graph, requests of every stream.
+func (m *minimiser) pools() {
+	for i := 0; i < len(m.best.Ops); i++ {
+		if m.best.Ops[i].Kind != trace.PoolBegin {
+			continue
+		}
+		for _, plainer := range []func(*trace.Op){
+			func(op *trace.Op) { op.Capture = false }, func(op *trace.Op) { op.Stream = trace.AllStreams },
+		} {
+			if i < len(m.best.Ops) {
+				m.adopt(changing(m.best, func(k int, op *trace.Op) {
+					if k == i {
+						plainer(op)
+					}
+				}))
+			}
+		}
+	}
 }
 
 // settings drops the header's fraction, and one by one the settings of the header and of conf operations. Settings that are
@@ -223,8 +244,8 @@ func (m *minimiser) order() {
 		moved = false
 		for i := 1; i < len(m.best.Ops); i++ {
 			a, b := m.best.Ops[i-1], m.best.Ops[i]
-			if a.Kind.Starts() || onBlock(a) && onBlock(b) && a.ID == b.ID {
-				continue // the state to start from stands first, in order
+			if a.Kind.Starts() || onBlock(a) && onBlock(b) && a.ID == b.ID || a.Pool != 0 && a.Pool == b.Pool {
+				continue // the state to start from stands first, in order, and so do the operations on a pool
 			}
 			ops := slices.Clone(m.best.Ops)
 			ops[i-1], ops[i] = b, a
@@ -237,7 +258,7 @@ func (m *minimiser) order() {
 func (m *minimiser) retarget() {
 	for i := 0; i < len(m.best.Ops) && len(m.best.Ops) <= maxOrder; i++ {
 		op := m.best.Ops[i]
-		if op.Kind != trace.Free && op.Kind != trace.Record {
+		if op.Kind != trace.Free && op.Kind != trace.Record && op.Kind != trace.Use {
 			continue
 		}
 		for id := range op.ID {
@@ -254,5 +275,5 @@ func (m *minimiser) retarget() {
 }
 
 func onBlock(op trace.Op) bool {
-	return op.Kind == trace.Alloc || op.Kind == trace.Free || op.Kind == trace.Record
+	return op.Kind == trace.Alloc || op.Kind == trace.Free || op.Kind == trace.Record || op.Kind == trace.Use
 }

@@ -72,7 +72,7 @@ func upFront(t *trace.Trace, pick func(op int) bool) *trace.Trace {
 			continue
 		case op.Kind == trace.Alloc:
 			delete(renamed, op.ID)
-		case op.Kind == trace.Free || op.Kind == trace.Record:
+		case op.Kind == trace.Free || op.Kind == trace.Record || op.Kind == trace.Use:
 			if id, ok := renamed[op.ID]; ok {
 				op.ID = id
 			}
@@ -126,7 +126,7 @@ func freedAt(t *trace.Trace, pick func(op int) bool, at int) *trace.Trace {
 				continue
 			}
 			delete(picked, op.ID)
-		case trace.Record:
+		case trace.Record, trace.Use:
 			if early[op.ID] {
 				continue
 			}

@@ -45,7 +45,7 @@ another stream and a sync of all.`,
 			defer debug.SetGCPercent(debug.SetGCPercent(1000))
 			bar := newProgress(c.ErrOrStderr(), "traces")
 			r, err := smallscope.Run(c.Context(), s, smallscope.Check{
-				Target: targetOf(f.specs[0]), NewDevice: f.newDevice(), Properties: properties.All(), NewJudge: f.judge(),
+				Target: targetOf(f.specs[0]), NewDevice: f.newDevice(), Properties: f.properties(), NewJudge: f.judge(),
 			}, workers, func(done, total uint64) { bar.set(int(done), int(total)) })
 			bar.done()
 			if err != nil {

@@ -35,6 +35,14 @@ func settingsFor(s catalog.Spec) func(conf string) (executor.Target, error) {
 	}
 }
 
+// properties are all, with findings made of known issues if --known is off.
+func (f *targetFlags) properties() []executor.Property {
+	if f.known == "off" {
+		return properties.PropertiesWithoutKnown()
+	}
+	return properties.All()
+}
+
 // relations are those asked, with findings made of known issues if --known is off.
 func (f *targetFlags) relations() []executor.Relation {
 	if f.known == "off" {

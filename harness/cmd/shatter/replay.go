@@ -160,7 +160,7 @@ func (f *replayFlags) one(ctx context.Context, p *executor.Program, t executor.T
 		}
 		defer log.abandon()
 	}
-	opts := executor.Options{Device: dev, Properties: properties.All(), Judge: judge, Verify: f.bytesVerified, Faults: f.faults}
+	opts := executor.Options{Device: dev, Properties: f.properties(), Judge: judge, Verify: f.bytesVerified, Faults: f.faults}
 	if f.history || log != nil {
 		opts.OnRow = func(w *executor.Row) {
 			if f.history {

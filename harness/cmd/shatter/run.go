@@ -101,7 +101,7 @@ func (f *runFlags) resolve(c *cobra.Command) (campaign.Config, error) {
 	}
 	cfg.Capacity = f.bytes
 	cfg.Params.Ops = f.ops
-	cfg.NewJudge = f.judge()
+	cfg.NewJudge, cfg.Properties = f.judge(), f.properties()
 	cfg.Relations, cfg.RelateEvery = f.relations(), relateEvery
 	for _, v := range []struct {
 		flag string

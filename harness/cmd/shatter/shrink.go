@@ -18,7 +18,6 @@ import (
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/shrink"
 	"github.com/shatter-gpu/shatter/harness/trace"
-	"github.com/shatter-gpu/shatter/properties"
 	"github.com/shatter-gpu/shatter/reports"
 )
 
@@ -209,7 +208,7 @@ func (f *shrinkFlags) jobsOf(t *trace.Trace) ([]job, error) {
 		j.trace.Set(trace.KeyCapacity, strconv.FormatUint(capacity, 10))
 		j.runs = shrink.Runs{
 			NewDevice: f.dev.New, Options: func() executor.Options {
-				return executor.Options{Properties: properties.All(), Judge: f.judge()(), Verify: f.bytesVerified, Faults: f.faults}
+				return executor.Options{Properties: f.properties(), Judge: f.judge()(), Verify: f.bytesVerified, Faults: f.faults}
 			},
 			Target: func(t *trace.Trace) (executor.Target, error) {
 				if s.Settings == nil {
