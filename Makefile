@@ -7,7 +7,7 @@ ARGS     ?=
 SAMPLE   ?= 0
 SEED     ?= 1
 
-.PHONY: help build build-cuda run test check cuda gpu fuzz bench torch-matrix smoke selftest mutation
+.PHONY: help build build-cuda run test check cuda gpu fuzz bench torch-matrix smoke selftest mutation slurm
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s  %s\n", $$1, $$2}' Makefile
@@ -51,3 +51,6 @@ selftest: ## planted bugs found / planted (SAMPLE=12 for some, SEED=7)
 
 mutation: ## score of the fast tests by mutation (SAMPLE=40 changes a package, SEED=1)
 	@$(GO) run ./.ci/mutation -seed $(SEED) $(if $(filter-out 0,$(SAMPLE)),-sample $(SAMPLE)) ./allocators/caching ./properties
+
+slurm: ## an array job of a real Slurm against one process (installs slurm-wlm; root)
+	@.ci/slurm.sh

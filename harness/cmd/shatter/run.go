@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -75,7 +74,7 @@ func (f *runFlags) registerRun(c *cobra.Command) {
 	fl.DurationVar(&f.time, "time", 0, "hard deadline for all that the command does, for example 10m")
 	fl.Uint64Var(&f.seed, "seed", 1, "seed of the campaign")
 	fl.IntVar(&f.workers, "workers", 0, "sequences run at once (default: one a core)")
-	fl.StringVar(&f.shard, "shard", "", "i/n: run only the sequences whose index leaves i when divided by n")
+	fl.StringVar(&f.shard, "shard", "", shardHelp)
 	fl.StringVar(&f.out, "out", "", "folder for the results (layout "+results.Schema+", see go doc ./harness/results)")
 	fl.StringVar(&f.resume, "resume", "", "go on with the run in this folder; with --seqs or --time to another end")
 	fl.BoolVar(&f.json, "json", false, "print the report as JSON (schema "+reports.RunSchema+")")
@@ -117,14 +116,12 @@ func (f *runFlags) resolve(c *cobra.Command) (campaign.Config, error) {
 	if f.seqs == 0 && f.time == 0 {
 		cfg.Sequences = defaultSequences
 	}
+	var err error
+	if cfg.Shard, cfg.Shards, err = parseShard(f.shard, os.Getenv); err != nil {
+		return cfg, err
+	}
 	if f.shard != "" {
-		i, n, ok := strings.Cut(f.shard, "/")
-		var err1, err2 error
-		cfg.Shard, err1 = strconv.Atoi(i)
-		cfg.Shards, err2 = strconv.Atoi(n)
-		if !ok || err1 != nil || err2 != nil || cfg.Shards < 1 || cfg.Shard < 0 || cfg.Shard >= cfg.Shards {
-			return cfg, fmt.Errorf("--shard %s: must be i/n with 0 <= i < n", f.shard)
-		}
+		f.shard = fmt.Sprintf("%d/%d", cfg.Shard, cfg.Shards)
 	}
 	if f.journal != nil {
 		cfg.Done = f.journal.Has
