@@ -26,9 +26,9 @@ type Config struct {
 	Start time.Time
 	Time  time.Duration
 	Now   func() time.Time
-	// Panel is how many tasks the panel has; they are made from their index. Explore makes task k of the exploration; at most
-	// Explorations are done, 0 for no bound. Of all of them this part does those with index % Shards == Shard.
-	Panel         int
+	// Panel are the tasks of the panel. Explore makes task k of the exploration; at most Explorations are done, 0 for no bound. Of
+	// all of them this part does those with index % Shards == Shard.
+	Panel         []Task
 	Explore       func(k int) Task
 	Explorations  int
 	Shard, Shards int
@@ -36,9 +36,9 @@ type Config struct {
 	Simulated bool
 	// Folder is where lost tasks spool their traces.
 	Folder string
-	// Decided is told the decisions on each task of the panel. Keep is told each finding when it is new and when it was shrunk, and
+	// Decided is told what each task of the panel came to. Keep is told each finding when it is new and when it was shrunk, and
 	// writes its trace. Progress is told after each task. All are called from one goroutine at a time.
-	Decided  func(t Task, l *Log) error
+	Decided  func(t Task, a *Answer) error
 	Keep     func(*Finding) error
 	Progress func(n *Night, outstanding int)
 }
@@ -171,8 +171,8 @@ func (n *night) pick() (Task, bool) {
 		t := n.urgent[0]
 		n.urgent = n.urgent[1:]
 		return t, true
-	case n.panel < n.Panel:
-		t := Task{Kind: Panel, Index: n.panel}
+	case n.panel < len(n.Panel):
+		t := n.Panel[n.panel]
 		n.panel += n.Shards
 		return t, true
 	case len(n.shrinks) > 0 && (n.shrunk < earlyShrinks || !exploring):
@@ -260,8 +260,8 @@ func (n *night) answered(t Task, a *Answer) {
 		n.finding(t, &a.Found[i])
 	}
 	switch {
-	case a.Log != nil && n.Decided != nil:
-		n.failed(n.Decided(t, a.Log))
+	case (t.Kind == Panel || t.Kind == Case) && n.Decided != nil:
+		n.failed(n.Decided(t, a))
 	case a.Repeated != nil:
 		n.repeated(t, a.Repeated)
 	case a.Shrunk != nil:
@@ -313,7 +313,7 @@ func (n *night) unfinished() {
 		n.out.Unfinished++
 		n.cutOff(t, "the night's end came first")
 	}
-	for ; n.panel < n.Panel; n.panel += n.Shards {
+	for ; n.panel < len(n.Panel); n.panel += n.Shards {
 		n.out.Unfinished++
 	}
 	if errors.Is(n.err, errNoWorkers) {

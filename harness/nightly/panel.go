@@ -8,10 +8,11 @@ import (
 
 // PanelResult is what the panel came to.
 type PanelResult struct {
-	// Logs is how many pairs of trace and settings the panel has, times the allocators; Ran of them were run in this shard, and
-	// Rejected are settings that an allocator does not take. What is missing was not reached.
+	// Logs is how many pairs of trace and settings the panel has, times the allocators, and cases. Ran of them were run (in this
+	// shard), Skipped need a larger device, and Rejected are settings that an allocator does not take.
 	Logs     int `json:"logs"`
 	Ran      int `json:"ran"`
+	Skipped  int `json:"skipped"`
 	Rejected int `json:"rejected"`
 	Rows     int `json:"rows"`
 	// References are what the decisions were held against.
@@ -33,7 +34,7 @@ type Reference struct {
 type Difference struct {
 	Allocator string `json:"allocator"`
 	Log       string `json:"log"`
-	// Op is the operation, -1 for the settings; Operation is its text.
+	// Op is the operation, -1 if the difference is not of one; Operation is its text.
 	Op        int    `json:"op"`
 	Operation string `json:"operation"`
 	Column    string `json:"column"`
@@ -43,9 +44,20 @@ type Difference struct {
 
 func (d *Difference) String() string {
 	if d.Op < 0 {
-		return fmt.Sprintf("%s on %s: settings: %s", d.Log, d.Allocator, d.Got)
+		return fmt.Sprintf("%s on %s: %s differs\n  before %s\n  now    %s", d.Log, d.Allocator, d.Column, d.Want, d.Got)
 	}
 	return fmt.Sprintf("%s on %s: operation %d (%s): %s differs\n  before %s\n  now    %s", d.Log, d.Allocator, d.Op, d.Operation, d.Column, d.Want, d.Got)
+}
+
+// Reference is the reference of a name, which is made if there is none.
+func (p *PanelResult) Reference(name string, exact bool) *Reference {
+	for i := range p.References {
+		if p.References[i].Name == name {
+			return &p.References[i]
+		}
+	}
+	p.References = append(p.References, Reference{Name: name, Exact: exact, Differences: []Difference{}})
+	return &p.References[len(p.References)-1]
 }
 
 // Red counts the differences that fail the night.

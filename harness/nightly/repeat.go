@@ -19,7 +19,7 @@ func (n *night) finding(t Task, f *Found) {
 			Signature: signature, Status: Suspect, Why: "it was not looked for again", Found: *f, First: f.Trace, Source: source(&t),
 		})
 		g := &n.out.Findings[s.at]
-		if t.Kind == Panel && n.Simulated {
+		if (t.Kind == Panel || t.Kind == Case) && n.Simulated {
 			g.Status, g.Why = Red, "in the panel, where nothing is left to chance"
 		} else if t.Kind != Repeat {
 			n.repeat(t, f)
@@ -46,7 +46,7 @@ func (n *night) finding(t Task, f *Found) {
 // source says what a task ran.
 func source(t *Task) string {
 	switch t.Kind {
-	case Panel:
+	case Panel, Case:
 		return "panel"
 	case Repeat:
 		return "repetition of " + source(t.Of)

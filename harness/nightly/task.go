@@ -9,7 +9,8 @@ type Kind string
 
 // The kinds of task.
 const (
-	Panel     Kind = "panel"     // a trace of the panel under its settings: Answer.Log
+	Panel     Kind = "panel"     // a committed trace under committed settings: Answer.Log
+	Case      Kind = "case"      // a case of the corpus: Answer.Differences
 	Sequence  Kind = "sequence"  // a generated sequence
 	Adversary Kind = "adversary" // an adversary's trace
 	Hunt      Kind = "hunt"      // a short hunt; what it keeps is checked
@@ -58,6 +59,8 @@ type Answer struct {
 	Log      *Log           `json:"log,omitempty"`
 	Repeated *Repeated      `json:"repeated,omitempty"`
 	Shrunk   *Shrunk        `json:"shrunk,omitempty"`
+	// Differences are those of a case to what its header says.
+	Differences []Difference `json:"differences,omitempty"`
 	// Fault is why the task could not be done: a fault of the harness or its environment. The worker is replaced after it.
 	Fault string `json:"fault,omitempty"`
 	// Skipped is why there was nothing to do.

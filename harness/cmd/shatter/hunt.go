@@ -272,12 +272,9 @@ func (f *huntFlags) huntOne(ctx context.Context, out io.Writer, s catalog.Spec, 
 	return nil
 }
 
-// huntSettings looks for growth among settings.
-func (f *huntFlags) huntSettings(ctx context.Context, out io.Writer, files []*trace.Trace) error {
-	cfg, err := f.config(catalog.Spec{}, files, f.seed)
-	if err != nil {
-		return err
-	}
+// settingsConfig is a hunt among settings.
+func (f *huntFlags) settingsConfig(files []*trace.Trace, seed uint64) (hunting.Config, error) {
+	cfg, err := f.config(catalog.Spec{}, files, seed)
 	cfg.Settings = settingsOfHunt
 	cfg.Target = func(t *trace.Trace) (executor.Target, error) {
 		s, err := headerSpec(t, "")
@@ -288,6 +285,15 @@ func (f *huntFlags) huntSettings(ctx context.Context, out io.Writer, files []*tr
 			return append(parts, "")
 		}
 		return nil
+	}
+	return cfg, err
+}
+
+// huntSettings looks for growth among settings.
+func (f *huntFlags) huntSettings(ctx context.Context, out io.Writer, files []*trace.Trace) error {
+	cfg, err := f.settingsConfig(files, f.seed)
+	if err != nil {
+		return err
 	}
 	h, dir, err := f.begin(cfg, "settings")
 	if err != nil {

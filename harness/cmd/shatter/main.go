@@ -112,6 +112,6 @@ Exit codes: 0 clean, 1 findings, 2 usage, 3 harness or environment fault, 130 in
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return hinted{err, fmt.Sprintf("see %s --help", c.CommandPath())}
 	})
-	root.AddCommand(runCommand(), reportCommand(), compareCommand(), replayCommand(), conformCommand(), capacityCommand(), shrinkCommand(), explainCommand(), adviseCommand(), anonymizeCommand(), selftestCommand(), huntCommand(), panelCommand(), benchCommand(), gpuCommand(), versionsCommand(), recordCommand(), levelsCommand(), enumerateCommand(), corpusCommand(), listCommand(), versionCommand())
+	root.AddCommand(runCommand(), reportCommand(), compareCommand(), replayCommand(), conformCommand(), capacityCommand(), shrinkCommand(), explainCommand(), adviseCommand(), anonymizeCommand(), selftestCommand(), huntCommand(), panelCommand(), benchCommand(), gpuCommand(), versionsCommand(), recordCommand(), levelsCommand(), enumerateCommand(), corpusCommand(), nightlyCommand(), listCommand(), versionCommand())
 	return root
 }
