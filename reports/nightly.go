@@ -26,6 +26,9 @@ func WriteNight(w io.Writer, n *nightly.Night, format string) error {
 	return fmt.Errorf("a night is written as json, text, markdown or junit, not as %q", format)
 }
 
+// shownDifferences is how many differences from each reference people are shown; all are in the document.
+const shownDifferences = 5
+
 // nightVerdict says in a line how the night ended.
 func nightVerdict(n *nightly.Night) string {
 	red, suspects := 0, 0
@@ -138,8 +141,11 @@ func writeNightText(w io.Writer, n *nightly.Night) error {
 	}
 	for i := range n.Panel.References {
 		r := &n.Panel.References[i]
-		for k := range r.Differences {
+		for k := range r.Differences[:min(len(r.Differences), shownDifferences)] {
 			fmt.Fprintf(&b, "\nDIFFERENT from the %s: %s\n", r.Name, &r.Differences[k])
+		}
+		if more := len(r.Differences) - shownDifferences; more > 0 {
+			fmt.Fprintf(&b, "and %d more in %s\n", more, nightly.File)
 		}
 	}
 	for i := range n.Findings {
@@ -181,8 +187,11 @@ func writeNightMarkdown(w io.Writer, n *nightly.Night) error {
 	}
 	for i := range n.Panel.References {
 		r := &n.Panel.References[i]
-		for k := range r.Differences {
+		for k := range r.Differences[:min(len(r.Differences), shownDifferences)] {
 			fmt.Fprintf(&b, "\n### Different from the %s\n\n%s", r.Name, fenced(r.Differences[k].String()))
+		}
+		if more := len(r.Differences) - shownDifferences; more > 0 {
+			fmt.Fprintf(&b, "\nAnd %d more in %s.\n", more, nightly.File)
 		}
 	}
 	for i := range n.Findings {

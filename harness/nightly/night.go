@@ -124,10 +124,7 @@ func Run(ctx context.Context, c Config, out *Night) error {
 	p.run(cut)
 	out.Interrupted = ctx.Err() != nil
 	n.unfinished()
-	slices.SortStableFunc(out.Findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Signature, b.Signature))
-	})
-	slices.SortFunc(out.Known, func(a, b Count) int { return cmp.Compare(a.Name, b.Name) })
+	out.sort()
 	return n.err
 }
 

@@ -2,8 +2,10 @@ package nightly
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/shatter-gpu/shatter/harness/conform"
+	"github.com/shatter-gpu/shatter/harness/executor"
 )
 
 // PanelResult is what the panel came to.
@@ -44,9 +46,24 @@ type Difference struct {
 
 func (d *Difference) String() string {
 	if d.Op < 0 {
-		return fmt.Sprintf("%s on %s: %s differs\n  before %s\n  now    %s", d.Log, d.Allocator, d.Column, d.Want, d.Got)
+		return fmt.Sprintf("%s on %s: %s: before %s, now %s", d.Log, d.Allocator, d.Column, d.Want, d.Got)
 	}
-	return fmt.Sprintf("%s on %s: operation %d (%s): %s differs\n  before %s\n  now    %s", d.Log, d.Allocator, d.Op, d.Operation, d.Column, d.Want, d.Got)
+	return fmt.Sprintf("%s on %s: operation %d (%s): %s", d.Log, d.Allocator, d.Op, d.Operation, strings.Join(d.Changes(), ", "))
+}
+
+// Changes are the columns that differ, each with what stood there before and stands there now.
+func (d *Difference) Changes() []string {
+	want, got := strings.Split(d.Want, "\t"), strings.Split(d.Got, "\t")
+	if d.Op < 0 || len(want) != len(executor.Columns) || len(got) != len(want) {
+		return []string{fmt.Sprintf("%s: before %s, now %s", d.Column, d.Want, d.Got)}
+	}
+	var out []string
+	for i, c := range executor.Columns {
+		if want[i] != got[i] && want[i] != "?" && got[i] != "?" {
+			out = append(out, fmt.Sprintf("%s %s, now %s", c, want[i], got[i]))
+		}
+	}
+	return out
 }
 
 // Reference is the reference of a name, which is made if there is none.
@@ -81,8 +98,14 @@ func (r *Reference) Hold(allocator, name string, want []string, got *Log, operat
 		r.Differences = append(r.Differences, Difference{allocator, name, -1, "", "settings", "taken", got.Rejected})
 		return
 	}
+	if got.Broken { // what a finding kept from running is not compared
+		want = want[:min(len(want), len(got.Rows))]
+	}
 	d := conform.CompareRows(name, want, got.Rows)
-	if d == nil {
+	switch {
+	case d == nil && got.Broken:
+		return
+	case d == nil:
 		r.Same++
 		return
 	}

@@ -15,6 +15,8 @@ type Pulse struct {
 	place atomic.Pointer[place]
 	// before is called with each trace that is begun; for the spool.
 	before func(t *trace.Trace, target string, capacity uint64)
+	// tell, if not nil, says each change at once: a worker that dies leaves no time for the next beat.
+	tell func(Beat)
 }
 
 // place is what is being executed.
@@ -29,27 +31,32 @@ type place struct {
 func (p *Pulse) Begin(t *trace.Trace, target string, capacity uint64) {
 	p.op.Store(0)
 	p.place.Store(&place{trace: t, target: target, capacity: capacity})
-	p.moves.Add(1)
 	if p.before != nil {
 		p.before(t, target, capacity)
 	}
+	p.Move()
 }
 
 // Stage says that something without operations is going on.
 func (p *Pulse) Stage(format string, args ...any) {
 	p.op.Store(-1)
 	p.place.Store(&place{stage: fmt.Sprintf(format, args...)})
-	p.moves.Add(1)
+	p.Move()
 }
 
 // Move says that something goes on.
-func (p *Pulse) Move() { p.moves.Add(1) }
+func (p *Pulse) Move() {
+	p.moves.Add(1)
+	if p.tell != nil {
+		p.tell(p.beat())
+	}
+}
 
 // Property counts the operations of a run. It is put beside the properties that are checked, and never fails.
 func (p *Pulse) Property() executor.Property {
 	return executor.Property{ID: "pulse", Op: func(s *executor.State) *executor.Violation {
 		p.op.Store(int64(s.Op) + 1)
-		p.moves.Add(1)
+		p.Move()
 		return nil
 	}}
 }

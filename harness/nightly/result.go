@@ -1,6 +1,7 @@
 package nightly
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -139,6 +140,20 @@ func ReadNight(path string) (*Night, error) {
 }
 
 var errSchema = errors.New("no night's document")
+
+// sort makes the order independent of which worker was first.
+func (n *Night) sort() {
+	slices.SortStableFunc(n.Findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Status, b.Status), cmp.Compare(a.Signature, b.Signature))
+	})
+	slices.SortFunc(n.Known, func(a, b Count) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(n.Panel.References, func(a, b Reference) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range n.Panel.References {
+		slices.SortFunc(n.Panel.References[i].Differences, func(a, b Difference) int {
+			return cmp.Or(cmp.Compare(a.Log, b.Log), cmp.Compare(a.Allocator, b.Allocator), cmp.Compare(a.Column, b.Column))
+		})
+	}
+}
 
 // Compare enters what changed against another night, which name says in words. A suspect that was seen there on another trace has
 // repeated, and is red.

@@ -39,7 +39,10 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, do func(context.Con
 			}
 			return fmt.Errorf("a worker of shatter nightly reads tasks: %w", err)
 		}
-		pulse.before = spooler(t.Spool)
+		pulse.before, pulse.tell = spooler(t.Spool), nil
+		if t.Spool != "" { // a worker was lost at this: be exact rather than fast
+			pulse.tell = func(b Beat) { _ = w.write(message{Beat: &b}) }
+		}
 		pulse.Stage("%s %d", t.Kind, t.Index)
 		a := answer(ctx, t, &pulse, do)
 		if err := w.write(message{Answer: &a}); err != nil {

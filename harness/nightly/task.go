@@ -69,8 +69,9 @@ type Answer struct {
 
 // Log is the decisions on a trace of the panel.
 type Log struct {
-	// Rows are the rows of a decision log, without its first line; nil if Rejected, or if a finding ended the run.
-	Rows []string `json:"rows,omitempty"`
+	// Rows are the rows of a decision log, without its first line; those up to it if a finding ended the run (Broken).
+	Rows   []string `json:"rows,omitempty"`
+	Broken bool     `json:"broken,omitempty"`
 	// Rejected is why the allocator does not take the settings.
 	Rejected string `json:"rejected,omitempty"`
 }

@@ -451,11 +451,7 @@ func (k *keeper) decided(t nightly.Task, a *nightly.Answer) error {
 	if err != nil {
 		return err
 	}
-	broken := len(a.Found) > 0 // the run ended there: a finding says it better than a difference
 	for _, r := range k.references {
-		if broken {
-			break
-		}
 		var want []string
 		if folder := r.logs(name); folder != nil {
 			if want, err = l.ReadRows(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -474,7 +470,7 @@ func (k *keeper) decided(t nightly.Task, a *nightly.Answer) error {
 		return nil
 	}
 	p.Rows += len(a.Log.Rows)
-	if broken {
+	if a.Log.Broken {
 		return nil
 	}
 	return k.recorders[t.Index/len(k.logs)].Add(*l, tr, a.Log.Rows)

@@ -351,6 +351,7 @@ func (w *nightWorker) decide(t nightly.Task) (nightly.Answer, error) {
 		return a, err
 	}
 	w.enter(&a, res, tr, l.Capacity)
+	log.Broken = len(res.Findings) > 0
 	a.Log = log
 	return a, nil
 }
