@@ -110,12 +110,12 @@ func nightDid(n *nightly.Night) []string {
 		lines = append(lines, fmt.Sprintf("%d tasks unfinished when the night ended", n.Unfinished))
 	}
 	for _, c := range n.Compared {
-		lines = append(lines, fmt.Sprintf("since the %s (seed %d): new %s; not seen again %s", c.With, c.Seed, listed(c.New), listed(c.Gone)))
+		lines = append(lines, fmt.Sprintf("since the %s (seed %d): new %s; not seen again %s", c.With, c.Seed, namesOf(c.New), namesOf(c.Gone)))
 	}
 	return lines
 }
 
-func listed(names []string) string {
+func namesOf(names []string) string {
 	if len(names) == 0 {
 		return "none"
 	}
