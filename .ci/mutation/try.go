@@ -65,7 +65,7 @@ func (s *subject) try(number int, limit time.Duration) (string, error) {
 
 // search lets the changed program look for a finding in itself, as `shatter selftest` does with planted bugs.
 func (s *subject) search(number int, limit time.Duration) (string, error) {
-	c, cancel := bounded("", number, 2*limit, s.program, "selftest", "--seek", "--short", "--clean", "4000", "--generic", "0s", "--time", "10m")
+	c, cancel := bounded("", number, 2*limit, s.program, "selftest", "--seek", "--short", "--clean", "8000", "--generic", "0s", "--exhaust", "2", "--time", "10m")
 	defer cancel()
 	out, err := c.Output()
 	if err != nil {
