@@ -6,6 +6,6 @@ import "github.com/shatter-gpu/shatter/harness/executor"
 func Relations() []executor.Relation {
 	return []executor.Relation{
 		Repeatable, NamesDoNotMatter, FreeOrder, AllocThenFree, EmptyTwice, StartsAnew, StreamsApart, PoolsApart, SameProgramView,
-		WrongCalls, BoundedAlone,
+		WrongCalls, BoundedAlone, AgreesWithReference,
 	}
 }

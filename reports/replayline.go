@@ -15,11 +15,8 @@ func Replay(trace, allocator string, capacity uint64, flags ...string) string {
 	return command("replay", trace, allocator, capacity, flags)
 }
 
-// Shrink is the command line that minimises a trace with a finding; empty if the finding took several runs.
-func Shrink(f *executor.Finding, trace, allocator string, capacity uint64, flags ...string) string {
-	if f.At == executor.AtRuns {
-		return ""
-	}
+// Shrink is the command line that minimises a trace with a finding of any kind, those that took several runs included.
+func Shrink(_ *executor.Finding, trace, allocator string, capacity uint64, flags ...string) string {
 	return command("shrink", trace, allocator, capacity, flags)
 }
 

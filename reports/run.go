@@ -72,7 +72,7 @@ type Finding struct {
 	Trace     string `json:"trace"`
 	Capacity  uint64 `json:"capacity"`
 	Replay    string `json:"replay"`
-	Shrink    string `json:"shrink,omitempty"` // empty if the finding took several runs: those are not shrunk
+	Shrink    string `json:"shrink,omitempty"`
 	// Count is how many findings had this signature; the one with the smallest trace is shown. First is the trace that showed
 	// it first.
 	Count int    `json:"count"`

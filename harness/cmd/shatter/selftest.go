@@ -287,7 +287,7 @@ const grace = 30 * time.Second
 
 // runSeek runs a program's search on one core. A program that never ends has found nothing.
 func runSeek(ctx context.Context, program string, limit time.Duration, args ...string) (*sought, error) {
-	ctx, cancel := context.WithTimeout(ctx, 4*limit+grace)
+	ctx, cancel := context.WithTimeout(ctx, 10*limit+grace)
 	defer cancel()
 	c := exec.CommandContext(ctx, program, append([]string{"selftest", "--seek"}, args...)...)
 	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=800") // one core; many short runs make much garbage

@@ -57,7 +57,7 @@ type sought struct {
 // relatedOps is the longest sequence that all relations are asked of, in operations.
 const relatedOps = 40
 
-var onlyReference = []executor.Relation{agreesWithReference}
+var onlyReference = []executor.Relation{properties.AgreesWithReference}
 
 // keyFault is the header line for the faults that the device of a sequence has.
 const keyFault = "fault"
@@ -242,7 +242,7 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*o.time)
 	defer cancel()
 	over := func() bool { return ctx.Err() != nil || since() >= o.time }
-	h := &seeker{seed: o.seed, properties: properties.All(), relations: append(properties.Relations(), agreesWithReference)}
+	h := &seeker{seed: o.seed, properties: properties.All(), relations: properties.Relations()}
 	r := sought{Schema: "shatter.sought/1", Mix: map[string]int{}}
 	seen := map[string]int{} // tries by signature
 	related := func(t *trace.Trace) []executor.Relation {
@@ -282,7 +282,7 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 		if seen[f.Signature()]++; !shorter && (seen[f.Signature()] > 4 || r.After > 0 && len(t.Ops) > 8*r.Before) {
 			return true
 		}
-		r.shrink(ctx, h, t, f)
+		r.shrink(ctx, over, h, t, f)
 		return r.After > o.minimum
 	}
 	next, more := h.rounds(firstRounds, 0, look)
@@ -309,10 +309,21 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 	return json.NewEncoder(w).Encode(r)
 }
 
+// seekShrinkRuns bounds a shrink: what is left after so many runs is about as short as it gets.
+const seekShrinkRuns = 10_000
+
 // shrink shrinks a finding and keeps it if it is the shortest so far.
-func (r *sought) shrink(ctx context.Context, h *seeker, t *trace.Trace, f *executor.Finding) {
+func (r *sought) shrink(ctx context.Context, over func() bool, h *seeker, t *trace.Trace, f *executor.Finding) {
 	r.Tries++
-	m, err := shrink.Minimise(ctx, t, h.predicate(f), shrink.Budget{Time: 20 * time.Second})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	fails := h.predicate(f)
+	m, err := shrink.Minimise(ctx, t, func(t *trace.Trace) shrink.Answer {
+		if over() {
+			cancel()
+		}
+		return fails(t)
+	}, shrink.Budget{Runs: seekShrinkRuns})
 	if err != nil {
 		m = &shrink.Result{Trace: t, After: len(t.Ops)}
 	}
