@@ -2,6 +2,7 @@
 # Fetches PyTorch wheels from PyPI and compares the allocator in each with the recorded decisions of 2.6.0: `make torch-matrix`.
 #
 # VERSIONS="2.6.0 2.13.0"  which ones (default: all that README.md names as checked)
+# FETCH_LIMIT=SECONDS      how long one wheel may take (default: 600)
 # DECISIONS=FOLDER         decision logs (default: the committed ones)
 # CACHE=FOLDER             where what is needed of the wheels is kept (default: shatter/torch in the user's cache folder)
 #
@@ -20,7 +21,7 @@ fetch() {
 	local work
 	work=$(mktemp -d)
 	echo "fetching torch $1" >&2
-	if ! python3 -m pip download -q --no-deps --no-cache-dir --only-binary :all: -d "$work" "torch==$1" >&2; then
+	if ! timeout "${FETCH_LIMIT:-600}" python3 -m pip download -q --retries 1 --timeout 20 --no-deps --no-cache-dir --only-binary :all: -d "$work" "torch==$1" >&2; then
 		rm -rf "$work"
 		return 1
 	fi
@@ -37,7 +38,7 @@ PY
 }
 
 [ "${1:-}" = fetch ] && {
-	for v in $VERSIONS; do fetch "$v"; done
+	for v in $VERSIONS; do fetch "$v" || exit 1; done
 	exit
 }
 

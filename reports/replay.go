@@ -71,6 +71,8 @@ type End struct {
 	Retries      uint64 `json:"alloc_retries"`
 	DeviceCalls  uint64 `json:"device_calls"`
 	PeakReserved uint64 `json:"peak_reserved"`
+	// Uncounted: the allocator keeps no statistics, so all but device_free, segments, ooms and device_calls is unknown, and 0.
+	Uncounted bool `json:"uncounted,omitempty"`
 }
 
 // NewRefusal makes the report of a judged refusal.
@@ -94,7 +96,16 @@ func NewEnd(r *executor.Result) End {
 		Allocated: s.AllocatedBytes.All.Current, Active: s.ActiveBytes.All.Current, Reserved: s.ReservedBytes.All.Current,
 		Requested: s.RequestedBytes.All.Current, DeviceFree: r.DeviceFree, Segments: r.Segments, OOMs: len(r.OOMs),
 		Retries: s.NumAllocRetries, DeviceCalls: r.MemoryCalls(), PeakReserved: r.PeakReserved,
+		Uncounted: !r.HasStats,
 	}
+}
+
+// counted writes the end of an allocator that keeps statistics.
+func (p *printer) counted(e *End) {
+	p.line("  end: active %s, reserved %s in %s segments, device free %s",
+		exact(e.Active), exact(e.Reserved), thousands(e.Segments), Size(e.DeviceFree))
+	p.line("       %s refusals, %s retries, %s device calls, peak reserved %s",
+		thousands(e.OOMs), thousands(int(e.Retries)), thousands(int(e.DeviceCalls)), Size(e.PeakReserved))
 }
 
 // shown is how many refusals are described one by one.
@@ -123,10 +134,12 @@ func (r *ReplayReport) WriteText(w io.Writer, first bool) error {
 		p.line("  every request is served")
 	}
 	e := &r.End
-	p.line("  end: active %s, reserved %s in %s segments, device free %s",
-		exact(e.Active), exact(e.Reserved), thousands(e.Segments), Size(e.DeviceFree))
-	p.line("       %s refusals, %s retries, %s device calls, peak reserved %s",
-		thousands(e.OOMs), thousands(int(e.Retries)), thousands(int(e.DeviceCalls)), Size(e.PeakReserved))
+	if e.Uncounted {
+		p.line("  end: active and reserved unknown, %s segments, device free %s", thousands(e.Segments), Size(e.DeviceFree))
+		p.line("       %s refusals, %s device calls", thousands(e.OOMs), thousands(int(e.DeviceCalls)))
+	} else {
+		p.counted(e)
+	}
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		p.line("  FINDING %s", f.Signature)

@@ -2,6 +2,7 @@ package external
 
 import (
 	"debug/elf"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 // library is what a shared library says of itself.
 type library struct {
 	needed    []string
+	search    []string // folders that it names for what it needs, $ORIGIN put in
 	undefined []string // CUDA functions that it wants, of the runtime, the driver and NVML
 	runtime   string   // soname of the CUDA runtime that it wants, hashed names too
 	version   string   // symbol version node of the runtime's functions
@@ -32,6 +34,17 @@ func readLibrary(path string) (*library, error) {
 	l := &library{}
 	if l.needed, err = f.ImportedLibraries(); err != nil {
 		return nil, err
+	}
+	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
+		list, err := f.DynString(tag)
+		if err != nil {
+			return nil, err
+		}
+		for _, text := range list {
+			for _, dir := range filepath.SplitList(text) {
+				l.search = append(l.search, strings.NewReplacer("$ORIGIN", filepath.Dir(path), "${ORIGIN}", filepath.Dir(path)).Replace(dir))
+			}
+		}
 	}
 	for _, n := range l.needed {
 		if runtimeName.MatchString(n) {

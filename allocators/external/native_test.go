@@ -1,12 +1,14 @@
 package external_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -181,6 +183,47 @@ func TestLibraryDeaths(t *testing.T) {
 	}
 }
 
+// TestAbandon: once told so, a session passes over what was sent ahead.
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	library := compiled(t, "direct.c")
+	require.NoError(t, pluggable(t, library, external.DefaultFunctions()).Check())
+	dir, err := cacheFolder()
+	require.NoError(t, err)
+	hosts, err := filepath.Glob(filepath.Join(dir, "children", "*", "host"))
+	require.NoError(t, err)
+	for _, host := range hosts {
+		c := exec.Command(host, library, "my_malloc", "my_free")
+		in, err := c.StdinPipe()
+		require.NoError(t, err)
+		pipe, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		out := bufio.NewScanner(pipe)
+		reply := func() string {
+			require.True(t, out.Scan())
+			return out.Text()
+		}
+		require.Contains(t, reply(), "abandon=yes")
+		var pid int
+		fmt.Fprintln(in, "start capacity=1073741824")
+		_, err = fmt.Sscanf(reply(), "ok pid=%d", &pid)
+		require.NoError(t, err)
+		fmt.Fprintln(in, "alloc 0 512")
+		require.Contains(t, reply(), "ok addr=")
+		require.NoError(t, syscall.Kill(pid, syscall.SIGUSR1))
+		fmt.Fprintln(in, "alloc 1 512\nfree 7\nnonsense\nend")
+		require.Equal(t, "done", reply())
+		fmt.Fprintln(in, "start capacity=1073741824") // the next session is not
+		require.Contains(t, reply(), "ok pid=")
+		fmt.Fprintln(in, "alloc 1 512\nend")
+		require.Contains(t, reply(), "ok addr=")
+		require.Equal(t, "done", reply())
+		require.NoError(t, in.Close())
+		require.NoError(t, c.Wait())
+	}
+}
+
 // TestLibraryErrors: what is wrong with a library is said before anything runs.
 func TestLibraryErrors(t *testing.T) {
 	t.Parallel()
@@ -190,6 +233,14 @@ func TestLibraryErrors(t *testing.T) {
 	o := external.Options{Cache: dir}
 	_, err = external.Library(compiled(t, "static.c"), external.DefaultFunctions(), o)
 	require.ErrorContains(t, err, "the CUDA runtime is linked into it, so its calls cannot be seen; link it with the shared one (nvcc -cudart shared)")
+	// A library of its own may be what the runtime is linked into, as that of RMM's wheels is.
+	inner := compiled(t, "static.c")
+	outer := filepath.Join(t.TempDir(), "outer.so")
+	text, err := exec.Command(compiler(t), "-x", "c", "-fPIC", "-shared", "-o", outer, "testdata/direct.c", "-x", "none", "-Wl,--no-as-needed",
+		inner, "-Wl,-rpath,"+filepath.Dir(inner)).CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	_, err = external.Library(outer, external.DefaultFunctions(), o)
+	require.ErrorContains(t, err, outer+" needs "+inner+": the CUDA runtime is linked into it")
 	x, err := external.Library(compiled(t, "direct.c"), external.Functions{Alloc: "other", Free: "my_free"}, o)
 	require.NoError(t, err)
 	err = x.Check()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -55,12 +56,12 @@ func Library(path string, f Functions, o Options) (*Target, error) {
 		return nil, fmt.Errorf("%s: not a library that can be loaded: %w", path, err)
 	}
 	if l.static {
-		return nil, fmt.Errorf("%s: the CUDA runtime is linked into it, so its calls cannot be seen; link it with the shared one "+
-			"(nvcc -cudart shared)", path)
+		return nil, linkedIn(path)
 	}
 	r := &recipe{backend: "library.cpp", runtime: l.runtime, version: l.version, wanted: l.undefined}
-	followed := map[string]bool{}
-	follow(path, l, r, followed)
+	if err := follow(path, l, r, map[string]bool{}); err != nil {
+		return nil, err
+	}
 	if r.runtime == "" {
 		r.runtime = defaultRuntime
 	}
@@ -82,22 +83,43 @@ func Library(path string, f Functions, o Options) (*Target, error) {
 	return t, nil
 }
 
-// follow adds what the libraries beside a library want of CUDA.
-func follow(path string, l *library, r *recipe, seen map[string]bool) {
+func linkedIn(path string) error {
+	return fmt.Errorf("%s: the CUDA runtime is linked into it, so its calls cannot be seen; link it with the shared one (nvcc -cudart shared)", path)
+}
+
+// follow adds what the libraries that a library needs want of CUDA. They are looked for where the loader does: in the folders
+// of LD_LIBRARY_PATH and in those that the library names; and beside it.
+func follow(path string, l *library, r *recipe, seen map[string]bool) error {
+	dirs := slices.Concat(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), l.search, []string{filepath.Dir(path)})
 	for _, n := range l.needed {
-		next := filepath.Join(filepath.Dir(path), n)
-		if seen[next] || runtimeName.MatchString(n) {
+		if runtimeName.MatchString(n) {
 			continue
 		}
-		seen[next] = true
-		m, err := readLibrary(next)
-		if err != nil {
-			continue // not beside it: the loader finds it, or says that it cannot
+		for _, dir := range dirs {
+			next := filepath.Join(dir, n)
+			if strings.Contains(n, "/") {
+				next = n // then the loader searches no folder
+			}
+			if seen[next] {
+				break
+			}
+			m, err := readLibrary(next)
+			if err != nil {
+				continue // not there; in the end the loader finds it, or says that it cannot
+			}
+			seen[next] = true
+			if m.static {
+				return fmt.Errorf("%s needs %w", path, linkedIn(next))
+			}
+			r.wanted = append(r.wanted, m.undefined...)
+			if r.runtime == "" {
+				r.runtime, r.version = m.runtime, m.version
+			}
+			if err := follow(next, m, r, seen); err != nil {
+				return err
+			}
+			break
 		}
-		r.wanted = append(r.wanted, m.undefined...)
-		if r.runtime == "" {
-			r.runtime, r.version = m.runtime, m.version
-		}
-		follow(next, m, r, seen)
 	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/catalog"
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
@@ -59,5 +60,49 @@ func TestFigures(t *testing.T) {
 	for i, n := range d.Reserved {
 		require.EqualValues(t, uint64(i+1)*22<<20, n)
 		require.Zero(t, d.Live[i])
+	}
+}
+
+// unlisted hides what the caching allocator tells beyond Alloc and Free, and is elsewhere: it must be told of syncs.
+type unlisted struct {
+	allocators.Allocator
+	syncs  int
+	script allocators.Script
+}
+
+func (u *unlisted) FollowSync(device.Stream) error   { u.syncs++; return nil }
+func (u *unlisted) FollowForeign(uint64) error       { return nil }
+func (u *unlisted) Foresee(script allocators.Script) { u.script = script }
+
+// TestUnlisted: without a list of blocks nothing is proved; growth shows all the same, and that there is none.
+func TestUnlisted(t *testing.T) {
+	for _, c := range []struct {
+		conf, want string
+		level      bool
+	}{
+		{"max_split_size_mb:128", "level: 158MiB reserved after each of the last 10 of 40 repeats", true},
+		{"expandable_segments:True", "level: 160MiB reserved after each of the last 10 of 40 repeats", true},
+		{"max_split_size_mb:128,expandable_segments:True", "grows by 138.00 MiB a repeat", false},
+	} {
+		tr, err := trace.ParseString("drift", fence+"sync stream=1\nempty_cache\n")
+		require.NoError(t, err)
+		tr.Ops = tr.Ops[:len(tr.Ops)-1]
+		spec, err := catalog.FromSettings(c.conf, nil)
+		require.NoError(t, err)
+		var u *unlisted
+		d, err := drift.Measure(tr, executor.Target{Name: spec.Name, New: func(dev device.Device) (allocators.Allocator, error) {
+			a, err := spec.New(dev)
+			u = &unlisted{Allocator: a}
+			return u, err
+		}}, func(n uint64) (device.Device, error) { return simdev.New(simdev.Options{Capacity: n}) })
+		require.NoError(t, err)
+		require.False(t, d.Listed)
+		require.Equal(t, c.want, d.String(), c.conf)
+		require.Equal(t, c.level, d.Level())
+		require.Equal(t, 2*drift.MaxRepeats, u.syncs) // of stream 1 and at the end of each repeat
+		// Three allocs, two frees and two syncs; from the second repeat on the block that stayed is freed too.
+		require.Equal(t, 8*drift.MaxRepeats-1, u.script.Len)
+		last := u.script.At(7 + 3)
+		require.Equal(t, allocators.Request{Kind: allocators.RequestFree, ID: 3}, last)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/direct"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/measure"
 	"github.com/shatter-gpu/shatter/harness/trace"
@@ -259,7 +260,25 @@ func TestWhatCannotBeMeasured(t *testing.T) {
 	require.NoError(t, err)
 	p := executor.Compile(tr)
 	_, err = measure.HeldBy(mute{}, 0)
-	require.ErrorContains(t, err, "keeps no statistics")
+	require.ErrorIs(t, err, measure.ErrUncounted)
+	hidden := executor.Target{Name: "mute", New: func(d device.Device) (allocators.Allocator, error) { return mute{direct.New(d)}, nil }}
+	profile, err := measure.ProfileOf(p, hidden, simulated)
+	require.NoError(t, err)
+	require.Equal(t, measure.Profile{Uncounted: true}, profile)
+	curve, err := measure.RefusalCurve(p, hidden, simulated, 64*mib, 0, []uint64{20 * mib})
+	require.NoError(t, err)
+	require.Equal(t, []measure.Refusal{{Bytes: 20 * mib, Served: 2}}, curve)
+	// One that counts and does not list: what is pinned is unknown.
+	type counting struct {
+		allocators.Allocator
+		allocators.StatsReader
+	}
+	dev, err := simulated(64 * mib)
+	require.NoError(t, err)
+	a := direct.New(dev)
+	held, err := measure.HeldBy(counting{a, a}, 3)
+	require.NoError(t, err)
+	require.Equal(t, measure.Held{Op: 3, Unlisted: true}, held)
 	// Neither the allocator nor the device tells at which capacity they would decide otherwise.
 	silent := func(c uint64) (device.Device, error) {
 		d, err := simulated(c)
