@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/shatter-gpu/shatter/harness/measure"
@@ -166,8 +168,14 @@ func Rewrite(dir string, j *Journal) error {
 	})
 }
 
-// Continue opens a journal that was read, to append to it; a torn last line is cut off.
+// Continue opens a journal that was read, to append to it; a torn last line is cut off, and temporary files of a writer that was
+// killed are removed.
 func Continue(dir string, j *Journal) (*Writer, error) {
+	for _, d := range []string{dir, filepath.Join(dir, FindingsDir)} {
+		if err := removeTemporary(d); err != nil {
+			return nil, err
+		}
+	}
 	path := filepath.Join(dir, JournalFile)
 	if j.Torn {
 		if err := os.Truncate(path, j.whole); err != nil {
@@ -175,6 +183,26 @@ func Continue(dir string, j *Journal) (*Writer, error) {
 		}
 	}
 	return open(path)
+}
+
+// removeTemporary removes what a writer of ours left under a temporary name.
+func removeTemporary(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		for _, of := range []string{JournalFile, TableFile, SummaryFile, TimingFile, "write-test", ".trace.tmp"} {
+			name := e.Name()
+			if strings.HasPrefix(name, "."+of) || of[0] == '.' && name[0] == '.' && strings.Contains(name, of) {
+				if err := os.Remove(filepath.Join(dir, name)); err != nil {
+					return err
+				}
+				break
+			}
+		}
+	}
+	return nil
 }
 
 func open(path string) (*Writer, error) {
