@@ -46,11 +46,15 @@ var compared = []struct {
 	share   bool // of L*, compared by difference since it may be 0
 }{{measure: Kappa}, {measure: PinnedAtPeak, share: true}, {measure: BoughtPerAllocated, price: true}, {measure: DeviceCalls, price: true}}
 
+// fewSequences is under how many of a workload resampling them is said to be too sure of itself.
+const fewSequences = 30
+
 // statistically compares samples, or pairs.
 func (c *comparer) statistically() error {
 	for _, p := range c.pairs {
 		var overall []func(func(int) []int) float64
 		var names []string
+		few := fewSequences
 		for _, w := range c.workloads() {
 			for _, of := range compared {
 				m := MeasureComparison{
@@ -85,12 +89,16 @@ func (c *comparer) statistically() error {
 				}
 				if of.measure == Kappa {
 					names = append(names, w.Name)
+					few = min(few, m.N[0], m.N[1])
 					overall = append(overall, m.figure(c.Mode))
 				}
 				c.Measures = append(c.Measures, m)
 			}
 		}
 		if len(names) > 0 && c.draws > 0 {
+			if few < fewSequences {
+				c.Warnings = append(c.Warnings, fmt.Sprintf("the mean over workloads rests on as few as %d sequences of one: its interval is too narrow", few))
+			}
 			o, err := stats.Mean(c.Level, c.draws, overall)
 			if err != nil {
 				return err

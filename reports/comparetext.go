@@ -3,6 +3,7 @@ package reports
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/shatter-gpu/shatter/harness/results"
@@ -53,13 +54,33 @@ func (c *Comparison) sentence() string {
 	}
 	switch c.Verdict {
 	case Worse:
-		return c.Candidate.Name + " is worse than " + c.Baseline.Name + " beyond " + limit
+		return c.Candidate.Name + " is worse than " + c.Baseline.Name + " beyond " + limit + c.where(Worse)
 	case Better:
-		return c.Candidate.Name + " is better than " + c.Baseline.Name + " beyond " + limit + ", and nowhere worse"
+		return c.Candidate.Name + " is better than " + c.Baseline.Name + " beyond " + limit + c.where(Better) + ", and nowhere worse"
 	case Equal:
 		return c.Candidate.Name + " and " + c.Baseline.Name + " are equal within " + limit
 	}
 	return "these sequences are too few to tell whether " + c.Candidate.Name + " and " + c.Baseline.Name + " differ beyond " + limit
+}
+
+// where names the measures with a verdict, by workload.
+func (c *Comparison) where(verdict string) string {
+	var list []string
+	for _, m := range c.Measures {
+		if name := m.Measure.Name + " of " + m.Workload; m.Verdict == verdict && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	text := " in " + strings.Join(list, ", ")
+	if verdict == Worse {
+		if other := c.where(Better); other != "" {
+			text += " (better" + other + ")"
+		}
+	}
+	return text
 }
 
 func (p *printer) exact(c *Comparison) {

@@ -22,7 +22,8 @@ type Folder struct {
 // ErrUnfinished: a folder has a journal but no summary, since its run was cut short.
 var ErrUnfinished = errors.New("the run was cut short: it has no " + results.SummaryFile)
 
-// ReadFolder reads a results folder. One without a journal gives fs.ErrNotExist, one without a summary ErrUnfinished.
+// ReadFolder reads a results folder. One without a journal gives fs.ErrNotExist, one without a summary
+// ErrUnfinished, with the folder but no Run.
 func ReadFolder(dir string) (*Folder, error) {
 	j, err := results.Read(dir)
 	if err != nil {
@@ -32,7 +33,8 @@ func ReadFolder(dir string) (*Folder, error) {
 	path := filepath.Join(dir, results.SummaryFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w", dir, ErrUnfinished)
+		f.Run = nil
+		return f, fmt.Errorf("%s: %w", dir, ErrUnfinished)
 	}
 	if err != nil {
 		return nil, err

@@ -41,18 +41,22 @@ func TestKill(t *testing.T) {
 		c.Args[0] = "shatter"
 		return c
 	}
+	size := func(dir string) int64 {
+		info, err := os.Stat(filepath.Join(dir, results.JournalFile))
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
 	dir := t.TempDir()
 	alone, killed := filepath.Join(dir, "alone"), filepath.Join(dir, "killed")
 	// Findings too: known issues count as such.
 	flags := []string{"run", "--seed", "5", "--seqs", strconv.Itoa(sequences), "--ops", "200", "--known", "off"}
-	start := time.Now()
 	out, err := shatter(append(flags, "--out", alone)...).CombinedOutput()
-	took := time.Since(start)
 	require.Error(t, err, "there are findings")
 	require.Equal(t, exitFindings, err.(*exec.ExitError).ExitCode(), string(out))
 
 	seed := uint64(1)
-	t.Logf("seed %d, an undisturbed run takes %v", seed, took)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var report strings.Builder
 	first := true
@@ -65,17 +69,22 @@ func TestKill(t *testing.T) {
 		require.NoError(t, c.Start())
 		ended := make(chan error, 1)
 		go func() { ended <- c.Wait() }()
-		// Most kills come early in what is left, so that there are enough; some while the files are written at the end.
-		after := time.Duration(rng.Float64() * float64(took) / float64(2+kills/4))
-		select {
-		case <-time.After(after):
-			require.NoError(t, c.Process.Signal(syscall.SIGKILL))
+		// The moment: once the journal has grown by a random part of what a kill has on average, twice as much at most, and a random while
+		// later. So the kills are spread over the run, however fast the machine is, and some come while the files are written at the end.
+		target := size(killed) + int64(rng.Float64()*2*float64(size(alone))/float64(kills))
+		for size(killed) < target && len(ended) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Duration(rng.Float64() * float64(40*time.Millisecond)))
+		if len(ended) > 0 { // it was faster: start again
 			<-ended
-		case <-ended: // it was faster: start again
 			require.NoError(t, os.RemoveAll(killed))
 			first = true
+			report.WriteString(" (again)")
 			continue
 		}
+		require.NoError(t, c.Process.Signal(syscall.SIGKILL))
+		<-ended
 		done++
 		j, err := results.Read(killed)
 		if err != nil {
@@ -89,7 +98,7 @@ func TestKill(t *testing.T) {
 			report.WriteString("+")
 		}
 	}
-	t.Logf("sequences after each of %d kills (+: the last line cut short):%s", kills, report.String())
+	t.Logf("seed %d, %d sequences; there after each of %d kills (+: the last line cut short):%s", seed, sequences, kills, report.String())
 	out, err = shatter("run", "--resume", killed).CombinedOutput()
 	require.Error(t, err)
 	require.Equal(t, exitFindings, err.(*exec.ExitError).ExitCode(), string(out))

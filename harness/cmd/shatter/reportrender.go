@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,6 +28,9 @@ var formats = []format{
 		return writeRunPage(context.Background(), w, f)
 	}},
 	{"text", "for terminals", func(w io.Writer, t reports.Terminal, f *reports.Folder) error { return f.Run.WriteTerminal(w, t) }},
+	{"markdown", "for the summary of a CI run", func(w io.Writer, _ reports.Terminal, f *reports.Folder) error { return f.Run.WriteMarkdown(w) }},
+	{"junit", "findings as failures, known issues as skipped, a run that was cut short as an error",
+		func(w io.Writer, _ reports.Terminal, f *reports.Folder) error { return reports.WriteJUnit(w, f) }},
 }
 
 func reportRenderCommand() *cobra.Command {
@@ -49,7 +53,7 @@ func reportRenderCommand() *cobra.Command {
 				return fmt.Errorf("--format %s: must be %s", name, strings.Join(names, ", "))
 			}
 			folder, err := readFolder(args[0])
-			if err != nil {
+			if err != nil && !(name == "junit" && errors.Is(err, reports.ErrUnfinished)) {
 				return err
 			}
 			if svg != "" {

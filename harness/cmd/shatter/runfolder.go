@@ -147,7 +147,7 @@ func readFolder(dir string) (*reports.Folder, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, hinted{fmt.Errorf("%s holds no run: %w", dir, err), "name a folder that shatter run --out has written"}
 	case errors.Is(err, reports.ErrUnfinished):
-		return nil, hinted{err, fmt.Sprintf("end it with shatter run --resume %s, or take what is there with shatter report merge %s --out FOLDER", dir, dir)}
+		return f, hinted{err, fmt.Sprintf("end it with shatter run --resume %s, or take what is there with shatter report merge %s --out FOLDER", dir, dir)}
 	}
 	return f, err
 }
