@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/measure"
 	"github.com/shatter-gpu/shatter/harness/stats"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
@@ -23,6 +24,7 @@ func (r *Run) WriteTerminal(w io.Writer, t Terminal) error {
 	}
 	p.findings(r)
 	p.fragmentation(r)
+	p.scarce(r)
 	p.waterfalls(r)
 	p.refusals(r)
 	p.drift(r)
@@ -65,7 +67,8 @@ func (p *printer) findings(r *Run) {
 }
 
 func (p *printer) fragmentation(r *Run) {
-	rows := [][]string{{"workload", "allocator", "n", "kappa", "kappa p95", "lost", "idle cache", "pinned", "refused"}}
+	var populations []string
+	rows := [][]string{{"workload", "allocator", "n", "kappa", "kappa p95", "from min to max", "lost", "idle cache", "pinned", "refused"}}
 	for i := range r.Workloads {
 		w := &r.Workloads[i]
 		for k := range w.Targets {
@@ -75,11 +78,14 @@ func (p *printer) fragmentation(r *Run) {
 				continue
 			}
 			rows = append(rows, []string{
-				w.Name, t.Allocator, fmt.Sprint(kappa.N), interval(kappa.Median, "1"), bound(kappa.P95, "1"),
+				w.Name, t.Allocator, fmt.Sprint(kappa.N), interval(kappa.Median, "1"), bound(kappa.P95, "1"), shape(kappa),
 				value(t.measure(Lost), "bytes"), orUnknown(value(t.measure(IdleCacheAtPeak), "share")),
 				orUnknown(value(t.measure(PinnedAtPeak), "bytes")),
 				fmt.Sprintf("%d/%d", t.Refused.Successes, t.Refused.N),
 			})
+			if text := "population of " + w.Name + ": " + populationText(kappa.Population); !slices.Contains(populations, text) {
+				populations = append(populations, text)
+			}
 		}
 	}
 	if len(rows) == 1 {
@@ -99,6 +105,48 @@ func (p *printer) fragmentation(r *Run) {
 	for _, m := range []int{Kappa, Lost, IdleCacheAtPeak, PinnedAtPeak} {
 		p.line("  %-10s %s", shortNames[m], Measures[m].Says)
 	}
+	for _, text := range populations {
+		p.line("  %s; another one may behave otherwise", text)
+	}
+}
+
+// shape draws the distribution between its ends; what is drawn says nothing about values that were not seen.
+func shape(s *stats.Summary) string {
+	if s.Min == nil || *s.Min == *s.Max {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f %s %.3f", *s.Min, stats.Sparkline(s.Histogram), *s.Max)
+}
+
+// scarce shows how many sequences get through on devices with little to spare.
+func (p *printer) scarce(r *Run) {
+	rows := [][]string{{"workload", "allocator"}}
+	for _, m := range measure.Scarce {
+		rows[0] = append(rows[0], fmt.Sprintf("at %v L*", float64(m)/1000))
+	}
+	for i := range r.Workloads {
+		for k := range r.Workloads[i].Targets {
+			t := &r.Workloads[i].Targets[k]
+			if len(t.Scarce) != len(measure.Scarce) {
+				continue
+			}
+			row := []string{r.Workloads[i].Name, t.Allocator}
+			for _, s := range t.Scarce {
+				through, err := stats.Wilson(s.Curve.N-s.Curve.OOMs, s.Curve.N, s.Curve.Level)
+				if err != nil && p.err == nil {
+					p.err = err
+				}
+				row = append(row, through.String())
+			}
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) == 1 {
+		return
+	}
+	p.line("")
+	p.line("Sequences that get through without a refusal on a device of so many times their peak (Wilson's interval, 95 %%)")
+	p.table(rows)
 }
 
 // waterfalls shows what C_safe is made of.

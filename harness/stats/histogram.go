@@ -55,6 +55,11 @@ func (s Sample) Sparkline(bins int) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return Sparkline(histogram), nil
+}
+
+// Sparkline draws bins in one line of as many characters.
+func Sparkline(histogram []Bin) string {
 	highest := 0
 	for _, bin := range histogram {
 		highest = max(highest, bin.Count)
@@ -65,5 +70,5 @@ func (s Sample) Sparkline(bins int) (string, error) {
 		// Rounded up: only an empty bin is blank.
 		line.WriteRune(bars[(bin.Count*(len(bars)-1)+highest-1)/highest])
 	}
-	return line.String(), nil
+	return line.String()
 }

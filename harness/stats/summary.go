@@ -21,9 +21,14 @@ type Summary struct {
 	// Mean is descriptive: it has no interval, because none holds without assumptions on the tail, and a single
 	// sequence can move it anywhere. Compare medians.
 	Mean *float64 `json:"mean"`
+	// Histogram has up to SummaryBins bins of equal width, from Min to Max. Never nil.
+	Histogram []Bin `json:"histogram"`
 	// Warnings say what the sample is too small for. Never nil.
 	Warnings []string `json:"warnings"`
 }
+
+// SummaryBins is how many bins a summary's histogram has at most.
+const SummaryBins = 12
 
 // Summarize computes all figures at one confidence level; each interval is at that level by itself, not all three
 // together. It fails with ErrRange unless 0 < level < 1.
@@ -39,12 +44,14 @@ func Summarize(s Sample, level float64) (Summary, error) {
 		Median:     quantile(s.sorted, 0.50, level),
 		P95:        quantile(s.sorted, 0.95, level),
 		P99:        quantile(s.sorted, 0.99, level),
+		Histogram:  []Bin{},
 		Warnings:   []string{},
 	}
 	if s.N() == 0 {
 		summary.Warnings = append(summary.Warnings, "n = 0: no values")
 		return summary, nil
 	}
+	summary.Histogram, _ = s.Histogram(SummaryBins) // in range
 	summary.Min = pointer(s.sorted[0])
 	summary.Max = pointer(s.sorted[s.N()-1])
 	summary.Mean = pointer(mean(s.sorted))
