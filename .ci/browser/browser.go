@@ -34,6 +34,7 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -90,6 +91,7 @@ func Open(t testing.TB, file string, width, height int) *Page {
 	require.NoError(t, chromedp.Listen(ctx, p.listen)) // starts the browser
 	call(p, network.Enable, network.EnableParams{})
 	call(p, log.Enable, cdp.Empty{})
+	call(p, performance.Enable, performance.EnableParams{})
 	p.do(chromedp.EmulateViewport(int64(width), int64(height)), chromedp.Navigate(p.url))
 	return p
 }
@@ -101,12 +103,13 @@ func (p *Page) do(actions ...chromedp.Action[chromedp.Void]) {
 	require.NoError(p.t, chromedp.Do(ctx, actions...))
 }
 
-func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
+func call[P, R any](p *Page, command cdp.Command[P, R], params P) R {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	_, err := chromedp.Call(ctx, command, params)
+	result, err := chromedp.Call(ctx, command, params)
 	require.NoError(p.t, err)
+	return result
 }
 
 func run[T any](p *Page, action chromedp.Action[T]) T {
@@ -157,6 +160,19 @@ func (p *Page) Eval(expression string, into any) {
 	}
 	raw := run(p, chromedp.Evaluate[[]byte](expression, chromedp.EvalAwaitPromise))
 	require.NoError(p.t, json.Unmarshal(raw, into), "%s", raw)
+}
+
+// ScriptTime is how much processor time the thread of the page and its scripts has taken so far. Unlike a clock it does not count what other programs
+// take of the machine.
+func (p *Page) ScriptTime() time.Duration {
+	p.t.Helper()
+	for _, m := range call(p, performance.GetMetrics, cdp.Empty{}).Metrics {
+		if m.Name == "ThreadTime" {
+			return time.Duration(m.Value * float64(time.Second))
+		}
+	}
+	require.Fail(p.t, "the browser does not measure its threads")
+	return 0
 }
 
 // Focus gives the keyboard to an element.

@@ -20,7 +20,7 @@ import (
 var Style string
 
 // Width is that of every diagram, in pixels.
-const Width = 460
+const Width = 440
 
 const (
 	fontSize  = 12

@@ -4,8 +4,13 @@
 const KINDS = ["live", "pin", "pinned", "idle", "pending", "others", "device"];
 const ROWS = 14, ROW = 17, GAP = 5, GUTTER = 64;
 
-// colours reads the kinds' colours from the style sheet.
+// colours reads the kinds' colours from the style sheet, once for each theme.
+let read = null;
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { read = null; });
+for (const event of ["beforeprint", "afterprint"]) addEventListener(event, () => { read = null; });
+
 function colours() {
+  if (read) return read;
   const style = getComputedStyle(document.documentElement);
   const rgb = name => {
     const hex = style.getPropertyValue("--" + name).trim().slice(1);
@@ -13,7 +18,7 @@ function colours() {
   };
   const out = { paper: rgb("paper"), ink: style.getPropertyValue("--ink"), soft: style.getPropertyValue("--soft") };
   for (const k of KINDS) out[k] = rgb(k);
-  return out;
+  return read = out;
 }
 
 class Drawing {
@@ -71,18 +76,22 @@ class Drawing {
   paint(context, palette, { shares, edges }, columns, rowHeight, ratio) {
     const k = KINDS.length, image = context.createImageData(columns, rowHeight), data = image.data;
     const fill = KINDS.map(kind => this.alert && kind === "live" ? mix(palette.live, palette.paper, 0.45) : palette[kind]);
-    const dark = KINDS.map((kind, i) => kind === "pinned" ? mix(fill[i], [0, 0, 0], 0.28) : kind === "others" ? mix(fill[i], palette.paper, 0.4) : fill[i]);
+    const hatch = KINDS.map((kind, i) => kind === "pinned" ? mix(fill[i], [0, 0, 0], 0.28) : kind === "others" ? mix(fill[i], palette.paper, 0.4) : fill[i]);
+    const line = fill.map(c => mix(c, palette.paper, 0.45)), gap = fill.map(() => palette.paper);
     const period = Math.max(4, Math.round(6 * ratio));
     for (let row = 0; row < ROWS; row++) {
       for (let x = 0; x < columns; x++) {
-        const column = row * columns + x;
+        const column = row * columns + x, edge = edges[column];
+        const plain = edge === 1 ? gap : edge === 2 ? line : fill, dark = edge ? plain : hatch;
         let y = 0, reach = 0;
         for (let kind = 0; kind < k && y < rowHeight; kind++) {
-          reach += shares[column * k + kind];
+          const part = shares[column * k + kind];
+          if (part === 0 && kind < k - 1) continue;
+          reach += part;
           const end = kind === k - 1 ? rowHeight : Math.min(rowHeight, Math.round(reach * rowHeight));
+          const a = plain[kind], b = dark[kind];
           for (; y < end; y++) {
-            const c = edges[column] === 1 ? palette.paper : edges[column] === 2 ? mix(fill[kind], palette.paper, 0.45) : (x + y) % period < ratio ? dark[kind] : fill[kind];
-            const i = (y * columns + x) * 4;
+            const c = (x + y) % period < ratio ? b : a, i = (y * columns + x) * 4;
             data[i] = c[0]; data[i + 1] = c[1]; data[i + 2] = c[2]; data[i + 3] = 255;
           }
         }
@@ -106,7 +115,9 @@ class Drawing {
   // marks writes names into blocks that have room for them, and frames what pins.
   marks(context, palette) {
     context.textAlign = "center";
+    const least = 4 * (this.range[1] - this.range[0]) / ROWS / (this.width - GUTTER); // units in 4 pixels
     for (const s of this.layout.stretches) {
+      if (s.size < least) continue;
       const pieces = this.pieces(s.at, s.size);
       const name = s.block && s.block.state === LIVE ? this.label(s) : "";
       for (const [x, y, width] of pieces) {
@@ -166,7 +177,7 @@ class Drawing {
   magnify(direction, x, y) {
     const [from, to] = this.range, size = this.layout.size;
     const at = (x === undefined ? null : this.place(x, y)) ?? (from + to) / 2;
-    const width = direction > 0 ? Math.max((to - from) / 4, ROWS * 64) : direction < 0 ? (to - from) * 4 : size;
+    const width = direction > 0 ? Math.max((to - from) / 4, ROWS * 4096 / this.unit) : direction < 0 ? (to - from) * 4 : size;
     if (width >= size) { this.zoom = { from: 0, to: 0 }; } else {
       const start = Math.min(Math.max(0, at - width / 2), size - width);
       this.zoom = { from: start, to: start + width };
