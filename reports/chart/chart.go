@@ -166,6 +166,15 @@ func nice(v float64) float64 {
 	return 10 * p
 }
 
+// room is how far from the left edge a diagram begins, so that the words of its vertical axis fit.
+func (a *Axis) room() float64 {
+	x := float64(left)
+	for _, v := range a.ticks(4) {
+		x = max(x, charWidth*float64(utf8.RuneCountInString(a.write(v)))+10)
+	}
+	return x
+}
+
 // frame draws axes around x0..x1, y0..y1 (y0 above).
 func (c *canvas) frame(x, y *Axis, x0, x1, y0, y1 float64) {
 	for _, v := range y.ticks(4) {

@@ -56,7 +56,7 @@ func (l *Lines) SVG() string {
 	y0 := c.legend(0, "line", names, classes) + 10
 	y1 := y0 + 170
 	c.height = y1 + bottom
-	x0, x1 := float64(left), float64(Width-right)
+	x0, x1 := l.Y.room(), float64(Width-right)
 	c.frame(&l.X, &l.Y, x0, x1, y0, y1)
 	for _, s := range l.Series {
 		var d strings.Builder

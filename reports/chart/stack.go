@@ -37,7 +37,7 @@ func (s *Stack) SVG() string {
 	}
 	y1 := y0 + 110
 	c.height = y1 + bottom
-	x0, x1 := float64(left), float64(Width-right)
+	x0, x1 := s.Y.room(), float64(Width-right)
 	low := make([]float64, len(s.At))
 	for _, l := range s.Layers {
 		var up, down strings.Builder

@@ -190,6 +190,9 @@ func curve(title string, c *Case) *figure {
 			if p.Refused == nil {
 				continue // the allocator does not tell how much is free
 			}
+			if p.Served == 0 && *p.Refused == 0 {
+				continue // nothing is free, of which a share could be refused
+			}
 			s.Points = append(s.Points, chart.Point{X: float64(p.Bytes), Y: *p.Refused})
 			if !slices.Contains(l.X.Ticks, float64(p.Bytes)) {
 				l.X.Ticks = append(l.X.Ticks, float64(p.Bytes))
