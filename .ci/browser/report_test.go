@@ -69,7 +69,7 @@ func TestCase46(t *testing.T) {
 	shatter(t, append([]string{"replay", "--html", file, case46}, allocs(three...)...)...)
 	p := openReport(t, file)
 	looks(t, p, "46")
-	p.ScreenshotOf("figure.map", "46-map.png")
+	p.ScreenshotOf("figure.map .panels", "page-article.png")
 
 	// It opens at the refused operation, and shows who pins what.
 	at := panels(p)
@@ -163,7 +163,7 @@ func TestNamesStayText(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "<script>alert(1)<")
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	file := filepath.Join(dir, "script>.trace")
-	text := "# source: " + hostile + "\n# pattern: " + hostile + "<img src=x onerror=alert(2)>\n# capacity: 100MiB\nalloc 0 10MiB   # " + hostile + "\n"
+	text := "# source: " + hostile + "\n# about: " + hostile + "<img src=x onerror=alert(2)>\n# capacity: 100MiB\nalloc 0 10MiB   # " + hostile + "\n"
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 	page := filepath.Join(t.TempDir(), "page.html")
 	shatter(t, "replay", "--html", page, file)
@@ -220,6 +220,8 @@ func TestRun(t *testing.T) {
 	p.Eval(`document.querySelectorAll(".charts svg").length`, &charts)
 	require.GreaterOrEqual(t, maps, 3)
 	require.GreaterOrEqual(t, charts, 10)
+	p.Eval(`[...document.querySelector(".charts").children].forEach((e, i) => { e.hidden = i > 2 })`, nil)
+	p.ScreenshotOf(".charts", "page-run.png")
 	// Each refusal to look at is one in its map.
 	var outcomes []string
 	p.Eval(`[...document.querySelectorAll("button[data-show]")].map(b => { b.click(); const f = shatter.figures.find(f => f.dataset.map === b.dataset.show);

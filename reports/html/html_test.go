@@ -77,7 +77,7 @@ func caseOf(t *testing.T, name, text string, capacity uint64, l recording.Limits
 	return c
 }
 
-const checkerboard = `# pattern: every other block is freed
+const checkerboard = `# about: every other block is freed
 alloc 0 80MiB
 free 0
 alloc 1 20MiB
@@ -133,7 +133,7 @@ func TestPolicyNamesTheScript(t *testing.T) {
 // TestEscaping: names and texts of files stand in a page as text, and in its data as JSON that cannot end its element.
 func TestEscaping(t *testing.T) {
 	const hostile = `</script><script>alert(1)</script>`
-	c := caseOf(t, hostile, "# source: "+hostile+"\n# pattern: "+hostile+"\n"+checkerboard, 100<<20, recording.Limits{}, "classic")
+	c := caseOf(t, hostile, "# source: "+hostile+"\n# about: "+hostile+"\n"+checkerboard, 100<<20, recording.Limits{}, "classic")
 	c.Group.Texts = strings.ReplaceAll(c.Group.Texts, "alloc 0", "alloc 0"+hostile) // no trace has such an operation, but who knows
 	c.Group.Recordings[0].Allocator = hostile
 	c.Answers[0].Allocator = hostile

@@ -3,6 +3,7 @@ package html
 import (
 	"fmt"
 	"html/template"
+	"math"
 	"strconv"
 	"strings"
 
@@ -162,7 +163,22 @@ func timeline(g *recording.Group, r *recording.Recording, refusals map[int][]str
 	return s.SVG()
 }
 
-func size(v float64) string { return reports.Size(uint64(max(v, 0))) }
+// size writes bytes as the page's script does: whole units as they are, others with two decimals.
+func size(v float64) string {
+	for _, u := range []struct {
+		name string
+		unit float64
+	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if v < u.unit {
+			continue
+		}
+		if n := v / u.unit; n == math.Trunc(n) {
+			return fmt.Sprintf("%.0f %s", n, u.name)
+		}
+		return fmt.Sprintf("%.2f %s", v/u.unit, u.name)
+	}
+	return fmt.Sprintf("%.0f B", max(v, 0))
+}
 
 func thousands(v float64) string {
 	s := strconv.FormatFloat(v, 'f', -1, 64)

@@ -63,7 +63,7 @@ func WriteReplay(w io.Writer, in *Replay) error {
 	if source, ok := in.Trace.Get("source"); ok {
 		v.Facts = append(v.Facts, fact{"source", source})
 	}
-	for _, key := range []string{"pattern", "right"} {
+	for _, key := range []string{"about", "note"} {
 		if s, ok := in.Trace.Get(key); ok {
 			v.Lead = append(v.Lead, upper(s)+".")
 		}
