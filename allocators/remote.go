@@ -70,6 +70,12 @@ const (
 	RequestConf
 	RequestFraction
 	RequestForeign
+	RequestPoolBegin
+	RequestPoolEnd
+	RequestPoolRelease
+	RequestEmptyPool
+	// RequestNone asks for nothing: the operation concerns the harness alone.
+	RequestNone
 )
 
 // Request is a foreseen call. ID names an allocation from its alloc to its free.
@@ -80,6 +86,10 @@ type Request struct {
 	Bytes    uint64
 	Conf     string
 	Fraction float64
+	// Pool is that of a request about a private pool; of a begin, Capture says that a graph is captured, and Stream is whose requests it
+	// admits, AnyStream for all.
+	Pool    PoolID
+	Capture bool
 	// StatsAfter says that Stats will be asked for right after it.
 	StatsAfter bool
 }

@@ -38,6 +38,7 @@ type Allocator struct {
 	oom      allocators.OOMError
 	retry    string
 	failed   error // the child is dead; every further call gives this
+	opened   int   // private pools that are open
 }
 
 // promiser predicts refusals, with the settings as they change.
@@ -211,7 +212,7 @@ func (a *Allocator) expect(r allocators.Request, at []int32) (want allocators.Re
 		want = a.script.At(a.next)
 		named := want.Kind == allocators.RequestFree || want.Kind == allocators.RequestRecord
 		if want.Kind != r.Kind || want.Stream != r.Stream || named && !slices.Contains(at, want.ID) ||
-			!named && (want.Bytes != r.Bytes || want.Conf != r.Conf || want.Fraction != r.Fraction) {
+			!named && (want.Bytes != r.Bytes || want.Pool != r.Pool || want.Capture != r.Capture || want.Conf != r.Conf || want.Fraction != r.Fraction) {
 			return want, false, nil
 		}
 		if err := a.session.next(a.stats); err != nil {
@@ -275,6 +276,8 @@ func (a *Allocator) take(kind allocators.RequestKind, id int32) (answer, error) 
 	switch {
 	case r.outcome != replyError:
 		return out, nil
+	case (kind == allocators.RequestEmptyCache || kind == allocators.RequestEmptyPool) && a.opened > 0:
+		return out, fmt.Errorf("in an open pool: the allocator %w (%s)", allocators.ErrUnsupported, firstLine(r.message))
 	case kind == allocators.RequestConf || kind == allocators.RequestFraction: // settings that it rejects are no fault of its own
 		return out, fmt.Errorf("the allocator rejects it: %s", firstLine(r.message))
 	}
@@ -391,6 +394,22 @@ func (a *Allocator) emptyCache() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, err := a.call(allocators.Request{Kind: allocators.RequestEmptyCache}, nil)
+	return err
+}
+
+// poolCall makes a request about a private pool.
+func (a *Allocator) poolCall(r allocators.Request) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, err := a.call(r, nil)
+	if err == nil {
+		switch r.Kind {
+		case allocators.RequestPoolBegin:
+			a.opened++
+		case allocators.RequestPoolEnd:
+			a.opened--
+		}
+	}
 	return err
 }
 

@@ -11,7 +11,8 @@
 // The child reads lines from its standard input and answers each on its standard output; its standard error is free. It
 // begins with a greeting:
 //
-//	shatter-child 1 [sessions=many] [record=yes] [empty_cache=yes] [stats=yes] [conf=yes] [fraction=yes] [abandon=yes]
+//	shatter-child 1 [sessions=many] [record=yes] [empty_cache=yes] [stats=yes] [conf=yes] [fraction=yes] [pools=yes]
+//	[abandon=yes]
 //
 // or with `error message=TEXT` if it cannot work. The words say what it can do; what it does not name it is not asked. Then
 //
@@ -19,7 +20,7 @@
 //
 // begins a session: a new allocator on an empty device of so many bytes. Answer: `ok`, with `pid=N` if the session runs in
 // a process of its own, or `error message=TEXT` if the settings are wrong. After that each line is an operation of trace
-// format v1 (alloc, free, record, sync, empty_cache, conf, fraction, foreign), or `stats`, which asks for all statistics, or
+// format v1 (alloc, free, record, sync, empty_cache, conf, fraction, foreign, pool), or `stats`, which asks for all statistics, or
 // `end`. Many lines may come before the first answer is read. To `end` a child answers `done`; it then exits or, with
 // sessions=many, waits for the next `start`. With abandon=yes the process named by pid=N gets SIGUSR1 when nobody wants the
 // answers to what was sent ahead: it may pass over all lines up to `end` then. A child that answers nothing for the watchdog's

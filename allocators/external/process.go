@@ -42,8 +42,8 @@ type process struct {
 
 // abilities are what a child's greeting says that it has.
 type abilities struct {
-	record, emptyCache, stats, conf, fraction bool
-	abandon                                   bool
+	record, emptyCache, stats, conf, fraction, pools bool
+	abandon                                          bool
 }
 
 // tail keeps the end of what is written to it.
@@ -170,6 +170,8 @@ func (p *process) greet(line string) error {
 			p.can.stats = true
 		case "conf=yes":
 			p.can.conf = true
+		case "pools=yes":
+			p.can.pools = true
 		case "fraction=yes":
 			p.can.fraction = true
 		default: // later versions may tell more

@@ -237,6 +237,23 @@ func appendRequest(dst []byte, r allocators.Request, can *abilities) []byte {
 	case allocators.RequestForeign:
 		dst = append(dst, "foreign"...)
 		num(r.Bytes)
+	case allocators.RequestPoolBegin:
+		dst = append(dst, "pool begin"...)
+		num(uint64(r.Pool))
+		if r.Stream != allocators.AnyStream {
+			stream()
+		}
+		if r.Capture {
+			dst = append(dst, " capture"...)
+		}
+	case allocators.RequestPoolEnd:
+		dst = append(dst, "pool end"...)
+		num(uint64(r.Pool))
+	case allocators.RequestPoolRelease:
+		dst = append(dst, "pool release"...)
+		num(uint64(r.Pool))
+	case allocators.RequestEmptyPool:
+		dst = strconv.AppendUint(append(dst, "empty_cache pool="...), uint64(r.Pool), 10)
 	}
 	if kind != requestNone {
 		dst = append(dst, '\n')
@@ -258,6 +275,10 @@ func (c *abilities) has(k allocators.RequestKind) bool {
 		return c.conf
 	case allocators.RequestFraction:
 		return c.fraction
+	case allocators.RequestPoolBegin, allocators.RequestPoolEnd, allocators.RequestPoolRelease, allocators.RequestEmptyPool:
+		return c.pools
+	case allocators.RequestNone:
+		return false
 	}
 	return true
 }

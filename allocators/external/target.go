@@ -103,6 +103,7 @@ type (
 	configurer struct{ a *Allocator }
 	limiter    struct{ a *Allocator }
 	declarer   struct{ a *Allocator }
+	pooler     struct{ a *Allocator }
 )
 
 // Record implements allocators.StreamRecorder.
@@ -123,12 +124,43 @@ func (l limiter) SetFraction(f float64) error { return l.a.setFraction(f) }
 // Promise implements allocators.Promiser.
 func (d declarer) Promise() allocators.Promise { return d.a.model.promise() }
 
+// BeginPool implements allocators.PrivatePooler.
+func (p pooler) BeginPool(r allocators.Redirection) error {
+	return p.a.poolCall(allocators.Request{Kind: allocators.RequestPoolBegin, Pool: r.Pool, Stream: r.Stream, Capture: r.Capture})
+}
+
+// EndPool implements allocators.PrivatePooler.
+func (p pooler) EndPool(id allocators.PoolID) error {
+	return p.a.poolCall(allocators.Request{Kind: allocators.RequestPoolEnd, Pool: id})
+}
+
+// ReleasePool implements allocators.PrivatePooler.
+func (p pooler) ReleasePool(id allocators.PoolID) error {
+	return p.a.poolCall(allocators.Request{Kind: allocators.RequestPoolRelease, Pool: id})
+}
+
+// EmptyPool implements allocators.PrivatePooler.
+func (p pooler) EmptyPool(id allocators.PoolID) error {
+	return p.a.poolCall(allocators.Request{Kind: allocators.RequestEmptyPool, Pool: id})
+}
+
 // withAbilities gives the allocator the methods that its child can serve, and no others.
 func (a *Allocator) withAbilities() allocators.Allocator {
 	r, e, c, o, l, d := recorder{a}, emptier{a}, counter{a}, configurer{a}, limiter{a}, declarer{a}
 	k := a.can
 	if k.record && k.emptyCache && k.stats && k.fraction {
 		switch {
+		case a.model != nil && k.conf && k.pools:
+			return struct {
+				*Allocator
+				recorder
+				emptier
+				counter
+				limiter
+				configurer
+				declarer
+				pooler
+			}{a, r, e, c, l, o, d, pooler{a}}
 		case a.model != nil && k.conf:
 			return struct {
 				*Allocator

@@ -36,7 +36,8 @@ func (r *Run) connect() {
 // request is step i as a foreseen call.
 func (r *Run) request(i int) allocators.Request {
 	s := &r.prog.steps[i]
-	q := allocators.Request{ID: s.slot, Stream: s.stream, Bytes: s.bytes}
+	op := &r.prog.Trace.Ops[i]
+	q := allocators.Request{ID: s.slot, Stream: s.stream, Bytes: s.bytes, Pool: op.Pool, Capture: op.Capture}
 	switch s.kind {
 	case trace.Alloc:
 		q.Kind = allocators.RequestAlloc
@@ -47,13 +48,23 @@ func (r *Run) request(i int) allocators.Request {
 	case trace.Sync:
 		q.Kind = allocators.RequestSync
 	case trace.EmptyCache:
-		q.Kind = allocators.RequestEmptyCache
+		if q.Kind = allocators.RequestEmptyCache; q.Pool != 0 {
+			q.Kind = allocators.RequestEmptyPool
+		}
 	case trace.Conf:
 		q.Kind, q.Conf = allocators.RequestConf, r.prog.Trace.Ops[i].Conf
 	case trace.Fraction:
 		q.Kind, q.Fraction = allocators.RequestFraction, r.prog.Trace.Ops[i].Fraction
 	case trace.Foreign:
 		q.Kind = allocators.RequestForeign
+	default:
+		q.Kind = allocators.RequestNone
+	case trace.PoolBegin:
+		q.Kind = allocators.RequestPoolBegin
+	case trace.PoolEnd:
+		q.Kind = allocators.RequestPoolEnd
+	case trace.PoolRelease:
+		q.Kind = allocators.RequestPoolRelease
 	}
 	// A walk reads all statistics, and so does the end.
 	q.StatsAfter = len(r.opts.Properties) > 0 && (i+1)%WalkEvery == 0 || i+1 == len(r.prog.steps)

@@ -371,7 +371,7 @@ func (r *Run) perform(s *step) error {
 			return nil
 		}
 		r.block = sl.block
-		if r.checked {
+		if r.checked && r.heap.At(s.slot) != nil {
 			return harness(r.heap.Use(s.slot, s.stream))
 		}
 	case trace.EmptyCache:
@@ -459,7 +459,7 @@ func (r *Run) before(s *step) error {
 		}
 		r.state.Pool = r.poolOf(s.stream)
 	case trace.Free:
-		if r.slots[s.slot].status == slotLive {
+		if r.slots[s.slot].status == slotLive && r.heap.At(s.slot) != nil { // nil if it overlapped another one
 			if err := r.heap.Free(s.slot); err != nil {
 				return r.at(err)
 			}

@@ -25,6 +25,11 @@ struct Backend {
   virtual void record(void*, uint32_t) {}
   virtual void empty_cache() {}
   virtual void configure(const std::string&) {}
+  // Private pools: requests of the stream, of all if it is negative, go to the pool from begin to end.
+  virtual void pool_begin(uint32_t, int64_t, bool) {}
+  virtual void pool_end(uint32_t) {}
+  virtual void pool_release(uint32_t) {}
+  virtual void empty_pool(uint32_t) {}
   virtual void set_fraction(double) {}
   // The live bytes, in block sizes; -1 if the allocator does not tell.
   virtual int64_t allocated() { return -1; }

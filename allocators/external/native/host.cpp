@@ -237,6 +237,24 @@ const char* retried(Backend* b, size_t bytes, uint32_t stream) {
       } else if (word_at(p, "sync")) {
         shatter_gpu_sync(word_at(p, "stream=") ? (int64_t)number_at(p) : -1);
         out += "ok";
+      } else if (word_at(p, "pool begin ")) {
+        uint32_t pool = number_at(p);
+        int64_t stream = word_at(p, "stream=") ? (int64_t)number_at(p) : -1;
+        b->pool_begin(pool, stream, word_at(p, "capture"));
+        out += "ok";
+        b->brief(words);
+      } else if (word_at(p, "pool end ")) {
+        b->pool_end(number_at(p));
+        out += "ok";
+        b->brief(words);
+      } else if (word_at(p, "pool release ")) {
+        b->pool_release(number_at(p));
+        out += "ok";
+        b->brief(words);
+      } else if (word_at(p, "empty_cache pool=")) {
+        b->empty_pool(number_at(p));
+        out += "ok";
+        b->full(words);
       } else if (word_at(p, "empty_cache")) {
         b->empty_cache();
         out += "ok";

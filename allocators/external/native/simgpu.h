@@ -10,6 +10,8 @@ void shatter_gpu_start(uint64_t capacity);
 void shatter_gpu_sync(int64_t stream);
 // Others hold this many bytes from now on; 0 if they cannot get them.
 int shatter_gpu_foreign(uint64_t bytes);
+// Streams say that they are being captured, or not.
+void shatter_gpu_capture(int on);
 // The device calls since the last time, each with a space before it, in the words of the line protocol.
 const char* shatter_gpu_calls(size_t* length);
 // Called, with a sentence, when a function is used that is not simulated; must not return.
