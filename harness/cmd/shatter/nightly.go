@@ -199,8 +199,8 @@ func (f *nightFlags) check(c *cobra.Command) error {
 	switch {
 	case f.out == "":
 		return hinted{errors.New("--out is missing"), "name a folder for the results: --out DIR"}
-	case f.time < 5*time.Second:
-		return fmt.Errorf("--time %s: a night has at least 5s", f.time)
+	case f.time < 2*time.Second:
+		return fmt.Errorf("--time %s: a night has at least 2s", f.time)
 	case f.watchdog < time.Second:
 		return fmt.Errorf("--watchdog %s: must be at least 1s", f.watchdog)
 	case f.workers < 0 || f.workers == 0 && c.Flags().Changed("workers"):

@@ -28,7 +28,7 @@ func reportMergeCommand() *cobra.Command {
 		Use:   "merge DIR... --out DIR",
 		Short: "make one results folder of shards",
 		Long: `Merge joins the results of the shards of one run (shatter run --shard i/n --out DIR), or takes what there is of a run that was cut
-short. The summary is that of a single run, to the last digit.`,
+short. The summary is that of a single run, to the last digit. The shards of a night (shatter nightly --shard i/n) are merged too.`,
 		Example: `  shatter run --seqs 2000 --shard 0/2 --out a
   shatter run --seqs 2000 --shard 1/2 --out b
   shatter report merge a b --out all`,
@@ -36,6 +36,9 @@ short. The summary is that of a single run, to the last digit.`,
 		RunE: func(c *cobra.Command, dirs []string) error {
 			if out == "" {
 				return fmt.Errorf("give --out DIR, a folder for the whole")
+			}
+			if isNight(dirs[0]) {
+				return mergeNights(c, dirs, out, json)
 			}
 			f := runFlags{out: out, json: json}
 			return f.merge(c, dirs)

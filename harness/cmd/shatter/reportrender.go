@@ -48,6 +48,9 @@ func reportRenderCommand() *cobra.Command {
   shatter report render results --format ` + names[len(names)-1] + ` --out report`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if isNight(args[0]) {
+				return renderNight(c, args[0], name, out)
+			}
 			i := slices.IndexFunc(formats, func(f format) bool { return f.name == name })
 			if i < 0 {
 				return fmt.Errorf("--format %s: must be %s", name, strings.Join(names, ", "))
