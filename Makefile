@@ -7,10 +7,10 @@ ARGS     ?=
 SAMPLE   ?= 0
 SEED     ?= 1
 
-.PHONY: help build build-cuda run test check cuda gpu fuzz bench torch-matrix smoke selftest mutation slurm
+.PHONY: help build build-cuda run test check cuda gpu fuzz bench torch-matrix smoke selftest mutation slurm nightly-selftest
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s  %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s  %s\n", $$1, $$2}' Makefile
 
 build: ## build everything, the program into bin/shatter
 	CGO_ENABLED=0 $(GO) build ./...
@@ -54,3 +54,6 @@ mutation: ## score of the fast tests by mutation (SAMPLE=40 changes a package, S
 
 slurm: ## an array job of a real Slurm against one process (installs slurm-wlm; root)
 	@.ci/slurm.sh
+
+nightly-selftest: ## what a night does with a clean program, planted bugs, lost workers and SIGTERM (TIME=180 seconds each)
+	@.ci/nightly.sh

@@ -61,8 +61,9 @@ func (s share) in(t time.Duration) time.Duration { return min(max(t/s.of, s.leas
 const (
 	// repeatTries is how many fresh seeds a finding is looked for on.
 	repeatTries = 24
-	// earlyShrinks is how many findings are shrunk while the exploration goes on; the others wait for its end.
-	earlyShrinks = 8
+	// firstShrinks is how many findings are shrunk at once, before the panel has come to its end, and earlyShrinks how many while the
+	// exploration goes on; the others wait for its end.
+	firstShrinks, earlyShrinks = 2, 8
 	// grace is what a worker may take for the task in hand when the night is interrupted.
 	grace = time.Second
 )
@@ -168,7 +169,7 @@ func (n *night) pick() (Task, bool) {
 		t := n.urgent[0]
 		n.urgent = n.urgent[1:]
 		return t, true
-	case n.panel < len(n.Panel):
+	case n.panel < len(n.Panel) && (len(n.shrinks) == 0 || n.shrunk >= firstShrinks):
 		t := n.Panel[n.panel]
 		n.panel += n.Shards
 		return t, true

@@ -357,8 +357,7 @@ func (w *nightWorker) decide(t nightly.Task) (nightly.Answer, error) {
 }
 
 // verify holds a case of the corpus against its header; on real devices it is run there, under all checks.
-func (w *nightWorker) verify(t nightly.Task) (nightly.Answer, error) {
-	var a nightly.Answer
+func (w *nightWorker) verify(t nightly.Task) (a nightly.Answer, err error) {
 	k := w.cases[t.Index]
 	if w.f.dev.Kind != "sim" {
 		if capacity, ok, _ := k.Trace.Capacity(); ok && capacity > w.f.bytes {
@@ -377,6 +376,14 @@ func (w *nightWorker) verify(t nightly.Task) (nightly.Answer, error) {
 		return a, nil
 	}
 	w.pulse.Stage("case %s", k.Name)
+	defer func() {
+		// Without the allocator's fault no case panics: each was replayed before it was accepted.
+		if p := recover(); p != nil {
+			a.Differences = []nightly.Difference{{
+				Allocator: "an allocator", Log: k.Name, Op: -1, Column: "panic", Want: "none", Got: fmt.Sprint(p),
+			}}
+		}
+	}()
 	f := corpusFlags{}
 	checks := f.checks()
 	checks.Properties = append([]executor.Property{w.pulse.Property()}, checks.Properties...)
@@ -385,11 +392,20 @@ func (w *nightWorker) verify(t nightly.Task) (nightly.Answer, error) {
 		return a, err
 	}
 	a.Runs, a.Operations = len(r.Runs), len(r.Runs)*len(k.Trace.Ops)
+	// The first figure that differs on each allocator stands for the others, which follow from it.
+	more := map[string]int{}
 	for i := range r.Differences {
 		d := &r.Differences[i]
-		a.Differences = append(a.Differences, nightly.Difference{
-			Allocator: d.Allocator, Log: k.Name, Op: -1, Column: d.Figure, Want: d.Want, Got: d.Got + explained(d.Explanation),
-		})
+		if more[d.Allocator]++; more[d.Allocator] == 1 {
+			a.Differences = append(a.Differences, nightly.Difference{
+				Allocator: d.Allocator, Log: k.Name, Op: -1, Column: d.Figure, Want: d.Want, Got: d.Got + explained(d.Explanation),
+			})
+		}
+	}
+	for i := range a.Differences {
+		if n := more[a.Differences[i].Allocator] - 1; n > 0 {
+			a.Differences[i].Got += fmt.Sprintf("; and %d more figures", n)
+		}
 	}
 	return a, nil
 }
