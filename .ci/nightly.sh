@@ -26,7 +26,7 @@ night() {
 	"$program" nightly --time "${TIME}s" --out "$out/$name" "$@" >"$out/$name.txt" 2>&1 || code=$?
 	printf '%s: exit code %d after %d s of %d: %s\n' "$name" "$code" $((($(date +%s%N) - start) / 1000000000)) "$TIME" "$(head -n1 "$out/$name.txt")"
 	[ "$code" = "$want" ] || fail "$name: exit code $code, not $want" "$out/$name.txt"
-	for f in nightly.json junit.xml summary.md report.txt; do
+	for f in nightly.json junit.xml summary.md report.txt report.html; do
 		[ -s "$out/$name/$f" ] || fail "$name: there is no $f"
 	done
 }

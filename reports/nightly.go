@@ -29,8 +29,8 @@ func WriteNight(w io.Writer, n *nightly.Night, format string) error {
 // shownDifferences is how many differences from each reference people are shown; all are in the document.
 const shownDifferences = 5
 
-// nightVerdict says in a line how the night ended.
-func nightVerdict(n *nightly.Night) string {
+// NightVerdict says in a line how the night ended.
+func NightVerdict(n *nightly.Night) string {
 	red, suspects := 0, 0
 	for i := range n.Findings {
 		if n.Findings[i].Status == nightly.Red {
@@ -71,8 +71,8 @@ func nightVerdict(n *nightly.Night) string {
 	return state + ": " + strings.Join(parts, ", ")
 }
 
-// nightDid says what was done.
-func nightDid(n *nightly.Night) []string {
+// NightDid says what was done.
+func NightDid(n *nightly.Night) []string {
 	p, e := &n.Panel, &n.Explored
 	shard := ""
 	if n.Shard != "" {
@@ -122,8 +122,8 @@ func namesOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// shrunkText says what became of a finding's trace.
-func shrunkText(f *nightly.Finding) string {
+// NightShrunk says what became of a finding's trace.
+func NightShrunk(f *nightly.Finding) string {
 	switch {
 	case f.After > 0 && f.Minimal:
 		return fmt.Sprintf("shrunk from %d to %d operations", f.Before, f.After)
@@ -135,8 +135,8 @@ func shrunkText(f *nightly.Finding) string {
 
 func writeNightText(w io.Writer, n *nightly.Night) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", nightVerdict(n))
-	for _, line := range nightDid(n) {
+	fmt.Fprintf(&b, "%s\n", NightVerdict(n))
+	for _, line := range NightDid(n) {
 		fmt.Fprintf(&b, "%s\n", line)
 	}
 	for i := range n.Panel.References {
@@ -151,7 +151,7 @@ func writeNightText(w io.Writer, n *nightly.Night) error {
 	for i := range n.Findings {
 		f := &n.Findings[i]
 		word := map[nightly.Status]string{nightly.Red: "FINDING", nightly.Suspect: "SUSPECT"}[f.Status]
-		fmt.Fprintf(&b, "\n%s %s\n  %s\n  %s\n  found by %s in %s; %s\n", word, f.Signature, &f.Finding, f.Why, f.Source, f.First, shrunkText(f))
+		fmt.Fprintf(&b, "\n%s %s\n  %s\n  %s\n  found by %s in %s; %s\n", word, f.Signature, &f.Finding, f.Why, f.Source, f.First, NightShrunk(f))
 		if f.Replay != "" {
 			fmt.Fprintf(&b, "  %s\n", f.Replay)
 		}
@@ -180,8 +180,8 @@ func fenced(text string) string {
 
 func writeNightMarkdown(w io.Writer, n *nightly.Night) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "## shatter nightly: %s\n\n", nightVerdict(n))
-	for _, line := range nightDid(n) {
+	fmt.Fprintf(&b, "## shatter nightly: %s\n\n", NightVerdict(n))
+	for _, line := range NightDid(n) {
 		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
 		fmt.Fprintf(&b, "%s- %s\n", indent, strings.TrimSpace(line))
 	}
@@ -197,7 +197,7 @@ func writeNightMarkdown(w io.Writer, n *nightly.Night) error {
 	for i := range n.Findings {
 		f := &n.Findings[i]
 		fmt.Fprintf(&b, "\n### %s: %s\n\n%s; %s\n\n%s", map[nightly.Status]string{nightly.Red: "Finding", nightly.Suspect: "Suspect"}[f.Status],
-			f.Signature, f.Why, shrunkText(f), fenced(f.String()+"\n"+f.Replay))
+			f.Signature, f.Why, NightShrunk(f), fenced(f.String()+"\n"+f.Replay))
 	}
 	for i := range n.Lost {
 		fmt.Fprintf(&b, "\n### Worker lost\n\n%sIts task was done again: %s\n", fenced(n.Lost[i].String()), n.Lost[i].Again)
@@ -238,7 +238,7 @@ func nightJUnit(n *nightly.Night) *JUnit {
 	s := JUnitSuite{Name: "exploration"}
 	for i := range n.Findings {
 		f := &n.Findings[i]
-		text := &JUnitText{Message: f.String(), Type: f.Signature, Text: f.Why + "; " + shrunkText(f) + "\n" + f.Replay + "\n"}
+		text := &JUnitText{Message: f.String(), Type: f.Signature, Text: f.Why + "; " + NightShrunk(f) + "\n" + f.Replay + "\n"}
 		c := JUnitCase{Name: f.Signature}
 		if f.Status == nightly.Red {
 			c.Failure = text
@@ -251,7 +251,7 @@ func nightJUnit(n *nightly.Night) *JUnit {
 	for _, k := range n.Known {
 		s.Cases = append(s.Cases, JUnitCase{Name: k.Name, Skipped: &JUnitText{Message: fmt.Sprintf("known issue, %d times", k.Count)}})
 	}
-	s.Cases = append(s.Cases, JUnitCase{Name: fmt.Sprintf("seed %d", n.Seed), Output: strings.Join(nightDid(n), "\n")})
+	s.Cases = append(s.Cases, JUnitCase{Name: fmt.Sprintf("seed %d", n.Seed), Output: strings.Join(NightDid(n), "\n")})
 	j.Suite(s)
 	s = JUnitSuite{Name: "night"}
 	for i := range n.Lost {

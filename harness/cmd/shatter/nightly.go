@@ -60,8 +60,8 @@ Red (exit code 1) is only what repeats: a difference of the panel, or a finding 
 on one of an earlier night. Others are suspects: listed and kept, exit code 0. Known upstream issues are green.
 
 The panel's decisions are held against those recorded from PyTorch 2.6.0, or with --baseline against an earlier night's folder or a
-folder of decision logs; and against the last night in --out. There it leaves nightly.json, junit.xml, summary.md, panel (decision
-logs) and pending (a trace a finding, shrunk; a corpus, so that shatter corpus review --dir DIR works on it).
+folder of decision logs; and against the last night in --out. There it leaves nightly.json, junit.xml, summary.md, report.html, panel
+(decision logs) and pending (a trace a finding, shrunk; a corpus, so that shatter corpus review --dir DIR works on it).
 
 Workers are processes: a device that hangs or an error that sticks ends a worker and not the night. --time holds for all of it,
 shrinking and report included. After SIGINT or SIGTERM the report comes within 5 seconds.`,
@@ -283,6 +283,11 @@ func (f *nightFlags) run(c *cobra.Command) error {
 	if err := writeNight(f.out, out); err != nil {
 		return faultError{err}
 	}
+	limit := time.Until(start.Add(f.time)) - 100*time.Millisecond
+	if out.Interrupted {
+		limit = min(limit, 2*time.Second)
+	}
+	addMaps(f.out, out, min(limit, 10*time.Second))
 	return f.show(c, out)
 }
 
@@ -331,7 +336,31 @@ func writeNight(dir string, n *nightly.Night) error {
 			return err
 		}
 	}
+	page := func(w io.Writer) error { return writeNightPage(w, n, dir, false) }
+	if err := results.WriteWith(filepath.Join(dir, nightPage), page); err != nil {
+		return err
+	}
 	return nil
+}
+
+// nightPage is the page of a night.
+const nightPage = "report.html"
+
+// addMaps writes the page of a night once more, with memory maps of its findings. That runs their traces, so it is done by a process
+// that may crash or hang, within the time; if it does, the page stays without.
+func addMaps(dir string, n *nightly.Night, limit time.Duration) {
+	if limit <= 0 || !slices.ContainsFunc(n.Findings, func(f nightly.Finding) bool { return f.File != "" }) {
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	c := exec.CommandContext(ctx, self, "report", "render", dir, "--format", "html", "--out", filepath.Join(dir, nightPage))
+	c.Args[0] = os.Args[0]
+	_ = c.Run()
 }
 
 // keeper writes what a night finds, as it comes, and holds the panel against earlier nights.

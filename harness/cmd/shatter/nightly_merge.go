@@ -6,13 +6,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/shatter-gpu/shatter/allocators/catalog"
 	"github.com/shatter-gpu/shatter/corpus"
 	"github.com/shatter-gpu/shatter/harness/conform"
+	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/nightly"
+	"github.com/shatter-gpu/shatter/harness/trace"
+	"github.com/shatter-gpu/shatter/harness/tracefile"
 	"github.com/shatter-gpu/shatter/reports"
+	"github.com/shatter-gpu/shatter/reports/html"
+	"github.com/shatter-gpu/shatter/reports/recording"
 )
 
 // isNight tells whether a folder holds a night's results.
@@ -47,6 +54,7 @@ func mergeNights(c *cobra.Command, dirs []string, out string, json bool) error {
 	if err := writeNight(out, whole); err != nil {
 		return faultError{err}
 	}
+	addMaps(out, whole, 10*time.Second)
 	f := nightFlags{json: json}
 	return f.show(c, whole)
 }
@@ -149,5 +157,54 @@ func renderNight(c *cobra.Command, dir, format, out string) error {
 	if err != nil {
 		return err
 	}
-	return writeOut(c, out, func(w io.Writer) error { return reports.WriteNight(w, n, format) })
+	return writeOut(c, out, func(w io.Writer) error {
+		if format == "html" {
+			return writeNightPage(w, n, dir, true)
+		}
+		return reports.WriteNight(w, n, format)
+	})
+}
+
+// mappedFindings is how many findings of a night get memory maps.
+const mappedFindings = 8
+
+// writeNightPage writes the page of a night; with maps, it runs the traces of its findings once more to record what was where.
+func writeNightPage(w io.Writer, n *nightly.Night, dir string, maps bool) error {
+	in := html.Night{Night: n, Traces: make([]*trace.Trace, len(n.Findings)), Cases: make([]*html.Case, len(n.Findings))}
+	for i := range n.Findings {
+		f := &n.Findings[i]
+		if f.File == "" {
+			continue
+		}
+		t, err := tracefile.Read(filepath.Join(dir, f.File))
+		if err != nil {
+			continue // it has been promoted, say
+		}
+		t.Name = f.File
+		in.Traces[i] = t
+		if maps && i < mappedFindings {
+			in.Cases[i] = nightCase(f, t)
+		}
+	}
+	return html.WriteNight(w, &in)
+}
+
+// nightCase records a finding's trace on a simulated device, nil if the allocator does not survive it.
+func nightCase(f *nightly.Finding, t *trace.Trace) (c *html.Case) {
+	defer func() {
+		if recover() != nil {
+			c = nil
+		}
+	}()
+	s, err := catalog.Parse(f.Target)
+	if err != nil || f.Property == executor.Survives || f.Property == "no-crash" {
+		return nil
+	}
+	answer := &reports.ReplayReport{Allocator: f.Target, Findings: []reports.Finding{{Finding: f.Finding, Signature: f.Signature}}}
+	at := min(f.Op, max(len(t.Ops)-1, 0))
+	c, err = newCase(executor.Compile(t), []executor.Target{targetOf(s)}, simulated, simulated, f.Capacity, at, []*reports.ReplayReport{answer}, recording.Limits{})
+	if err != nil {
+		return nil
+	}
+	return c
 }
