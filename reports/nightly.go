@@ -107,7 +107,7 @@ func NightDid(n *nightly.Night) []string {
 		thousands(e.Sequences), e.Adversaries, e.Hunts, e.Repeats, e.Shrinks),
 		fmt.Sprintf("in all %s operations executed and checked in %s runs", thousands(e.Operations), thousands(e.Runs)))
 	if n.Unfinished > 0 {
-		lines = append(lines, fmt.Sprintf("%d tasks unfinished when the night ended", n.Unfinished))
+		lines = append(lines, fmt.Sprintf("unfinished when the night ended: %d", n.Unfinished))
 	}
 	for _, c := range n.Compared {
 		lines = append(lines, fmt.Sprintf("since the %s (seed %d): new %s; not seen again %s", c.With, c.Seed, namesOf(c.New), namesOf(c.Gone)))

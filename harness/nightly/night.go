@@ -46,7 +46,7 @@ type Config struct {
 // The shares of a night's time, at least and at most.
 var (
 	reportShare = share{20, 500 * time.Millisecond, 15 * time.Second} // for the report at the end
-	afterShare  = share{10, time.Second, time.Minute}                 // for repeating and shrinking what was found last
+	afterShare  = share{20, time.Second, time.Minute}                 // for repeating and shrinking what was found last
 	repeatShare = share{20, time.Second, 30 * time.Second}            // for one repetition
 	shrinkShare = share{20, time.Second, time.Minute}                 // for one shrink
 )

@@ -100,6 +100,7 @@ implementations, checks what must hold, and measures how badly memory fragments.
   shatter explain SNAPSHOT             why did this OOM happen, and who pins the memory
   shatter advise SNAPSHOT              which settings, or how much memory, pass in replay
   shatter conform FOLDER               are the decisions those that were recorded
+  shatter nightly --out FOLDER         what changed, and what is broken, every night
   shatter corpus check                 do the cases of the regression corpus come out as recorded
 
 Exit codes: 0 clean, 1 findings, 2 usage, 3 harness or environment fault, 130 interrupted.`,
