@@ -183,5 +183,12 @@ func TestAddrTable(t *testing.T) {
 		for _, a := range addrs {
 			require.Same(t, twin[a], table.find(a))
 		}
+		// Half as many homes as addresses, at the size that the table has now.
+		homes := map[uint64]bool{}
+		for a := device.Addr(0x7f0000000000); len(homes) < len(table.slots)/2; a += 512 {
+			require.Less(t, a, device.Addr(0x7f0000000000+512*len(table.slots)), "addresses are not spread")
+			homes[table.home(a)] = true
+			require.Less(t, table.home(a), uint64(len(table.slots)))
+		}
 	}
 }

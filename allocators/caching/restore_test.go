@@ -288,6 +288,14 @@ func TestRuleSets(t *testing.T) {
 		c.want(&want)
 		require.Equal(t, want, got, c.text)
 	}
+	for version, least := range map[string]uint64{"2.6": 21, "2.9": 20, "2.11": 20, "2.13": 20} {
+		r, err := RulesFor(version)
+		require.NoError(t, err)
+		require.EqualValues(t, 20<<20, r.LargeSegment, version)
+		require.Equal(t, least, r.MinLimitMB, version)
+		require.Equal(t, version == "2.6", r.Verified, version)
+	}
+	require.Equal(t, []string{"2.6", "2.9", "2.11", "2.13"}, RuleVersions())
 	list := "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]"
 	old, _, err := ParseSettings(list)
 	require.NoError(t, err)

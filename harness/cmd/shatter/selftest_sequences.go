@@ -76,7 +76,10 @@ func (h *seeker) sequence(w gen.Workload, i, ops int, expandable bool) *trace.Tr
 
 // faultPlan draws which call of a device fails.
 func faultPlan(seed uint64) string {
-	plans := []string{"fail map nth ", "oom create nth ", "fail create nth ", "fail free nth ", "fail unmap nth ", "oom map nth ", "fail record nth "}
+	plans := []string{
+		"fail map nth ", "oom create nth ", "fail create nth ", "fail free nth ", "fail unmap nth ", "oom map nth ", "fail record nth ",
+		"fail release nth ", "fail sync nth ", "fail wait nth ", "fail destroy nth ", "fail done nth ", "fail reserve nth ", "fail unreserve nth ",
+	}
 	return plans[seed/8%uint64(len(plans))] + strconv.FormatUint(seed%5+1, 10)
 }
 
