@@ -87,6 +87,9 @@ func TestSameAsInProcess(t *testing.T) {
 				workloads, ops = workloads[:2], 300
 			}
 			for i, w := range workloads {
+				if w.Name == "graphs" {
+					continue // this child has no private pools; see TestPoolsAreNotAsked
+				}
 				tr, capacity := generated(t, w.Name, uint64(i+1), ops)
 				p := executor.Compile(tr)
 				spec, err := catalog.FromSettings(conf, nil)
@@ -107,6 +110,19 @@ func TestSameAsInProcess(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestPoolsAreNotAsked: a child without private pools is not asked for them, and the rest of the trace runs.
+func TestPoolsAreNotAsked(t *testing.T) {
+	t.Parallel()
+	x := promising(t, target(t, childCommand("good")), "")
+	for seed := range uint64(5) {
+		tr, capacity := generated(t, "graphs", seed, 1500)
+		_, res := history(t, executor.Compile(tr), x.New, capacity)
+		require.Empty(t, res.Findings)
+		require.Equal(t, len(tr.Ops), res.Ops)
+		require.NotZero(t, res.Stats.AllocatedBytes.All.Allocated)
 	}
 }
 

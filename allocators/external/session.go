@@ -198,15 +198,13 @@ func (s *session) kill() {
 	s.writing.Wait()
 }
 
-const requestNone = allocators.RequestKind(255)
-
 // appendRequest appends a request as a line of the trace format, if the child can do it, and what it asks for behind it.
 func appendRequest(dst []byte, r allocators.Request, can *abilities) []byte {
 	num := func(n uint64) { dst = strconv.AppendUint(append(dst, ' '), n, 10) }
 	stream := func() { dst = strconv.AppendInt(append(dst, " stream="...), int64(r.Stream), 10) }
 	kind := r.Kind
 	if !can.has(kind) {
-		kind = requestNone
+		kind = allocators.RequestNone
 	}
 	switch kind {
 	case allocators.RequestAlloc:
@@ -255,7 +253,7 @@ func appendRequest(dst []byte, r allocators.Request, can *abilities) []byte {
 	case allocators.RequestEmptyPool:
 		dst = strconv.AppendUint(append(dst, "empty_cache pool="...), uint64(r.Pool), 10)
 	}
-	if kind != requestNone {
+	if kind != allocators.RequestNone {
 		dst = append(dst, '\n')
 	}
 	if r.StatsAfter && can.stats {

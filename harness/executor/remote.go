@@ -68,6 +68,8 @@ func (r *Run) request(i int) allocators.Request {
 	}
 	// A walk reads all statistics, and so does the end.
 	q.StatsAfter = len(r.opts.Properties) > 0 && (i+1)%WalkEvery == 0 || i+1 == len(r.prog.steps)
+	// So does emptying a pool, and an allocator without pools is not asked for that.
+	q.StatsAfter = q.StatsAfter || q.Kind == allocators.RequestEmptyPool
 	return q
 }
 
