@@ -48,6 +48,7 @@ var junitAllows = map[string][2]string{
 	"skipped":    {"type message", ""},
 	"error":      {"type message", ""},
 	"failure":    {"type message", ""},
+	"system-out": {"", ""},
 }
 
 // TestJUnitIsJUnit holds documents against the schema, and counts what they say they count: with findings, interrupted, cut short,
