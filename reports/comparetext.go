@@ -169,14 +169,17 @@ func signed(v float64) string { return fmt.Sprintf("%+.2f %%", 100*v) }
 
 // WriteBenchstat writes both runs as Go benchmark results, a line a sequence and allocator, for golang.org/x/perf/cmd/benchstat:
 // `benchstat -col side FILE` compares them.
-func WriteBenchstat(w io.Writer, names [2]string, runs [2]*results.Journal) error {
+func WriteBenchstat(w io.Writer, runs [2]*results.Journal) error {
 	p := &printer{w: w}
+	p.line("Unit C_safe-bytes better=lower")
+	for m := range Measures {
+		p.line("Unit %s better=lower", benchUnit(Measures[m].Measure))
+	}
+	// No other key than side may differ: benchstat would make a table of each.
 	for i, side := range []string{"baseline", "candidate"} {
 		j := runs[i]
+		p.line("")
 		p.line("side: %s", side)
-		p.line("results: %s", names[i])
-		p.line("shatter: %s", j.Shatter)
-		p.line("generators: %d", j.Generators)
 		for _, s := range j.Sequences {
 			for k := range s.Runs {
 				r := &s.Runs[k]
@@ -192,7 +195,6 @@ func WriteBenchstat(w io.Writer, names [2]string, runs [2]*results.Journal) erro
 				p.line("BenchmarkSequence/workload=%s/allocator=%s 1 %s", s.Workload, benchName(r.Target), strings.Join(units, " "))
 			}
 		}
-		p.line("")
 	}
 	return p.err
 }

@@ -68,7 +68,7 @@ func (f *compareFlags) run(c *cobra.Command, args []string) error {
 	}
 	names := [2]string{args[0], args[1]}
 	if f.benchstat {
-		return writeOut(c, "", func(w io.Writer) error { return reports.WriteBenchstat(w, names, runs) })
+		return writeOut(c, "", func(w io.Writer) error { return reports.WriteBenchstat(w, runs) })
 	}
 	r, err := reports.Compare(names, runs[0], runs[1], reports.Options{Margin: margin, Level: f.level, Alloc: f.alloc, Against: f.against})
 	if err != nil {

@@ -75,16 +75,42 @@ func sameFolders(t *testing.T, a, b string) {
 	}
 }
 
+// tool finds a program that a test needs; without it the test is skipped, or fails where all must run.
+func tool(t *testing.T, name, install string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path
+	}
+	if os.Getenv("SHATTER_REQUIRE_TOOLS") == "1" {
+		t.Fatalf("%s is not installed: %s", name, install)
+	}
+	t.Skipf("%s is not installed: %s", name, install)
+	return ""
+}
+
+// TestBenchstat: benchstat reads both runs and sets them side by side.
+func TestBenchstat(t *testing.T) {
+	t.Parallel()
+	benchstat := tool(t, "benchstat", "go install golang.org/x/perf/cmd/benchstat@latest")
+	dir := t.TempDir()
+	for _, seed := range []string{"1", "2"} {
+		shatterRuns(t, exitClean, "run", "--seed", seed, "--seqs", "12", "--ops", "60", "--workload", "mixed", "--out", filepath.Join(dir, seed))
+	}
+	lines := shatterRuns(t, exitClean, "compare", filepath.Join(dir, "1"), filepath.Join(dir, "2"), "--benchstat")
+	file := filepath.Join(dir, "both.txt")
+	require.NoError(t, os.WriteFile(file, []byte(lines), 0o644))
+	out, err := exec.Command(benchstat, "-col", "side", file).CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Regexp(t, `baseline +│ +candidate`, string(out))
+	require.Regexp(t, `Sequence/workload=mixed/allocator=classic .*\(p=[01]\.[0-9]+ n=12\)`, string(out))
+	require.Contains(t, string(out), "kappa")
+}
+
 // TestTableElsewhere reads sequences.csv with DuckDB: the same number of rows, and the same quantiles as the summary's.
 func TestTableElsewhere(t *testing.T) {
 	t.Parallel()
-	duckdb, err := exec.LookPath("duckdb")
-	if err != nil {
-		if os.Getenv("SHATTER_REQUIRE_TOOLS") == "1" {
-			t.Fatal("duckdb is not installed (npm install -g duckdb-cli, or https://duckdb.org)")
-		}
-		t.Skip("duckdb is not installed")
-	}
+	duckdb := tool(t, "duckdb", "pip install duckdb-cli")
 	dir := filepath.Join(t.TempDir(), "results")
 	shatterRuns(t, exitClean, "run", "--seed", "3", "--seqs", "70", "--ops", "200", "--workload", "mixed", "--workload", "step", "--workload", "streams",
 		"--out", dir)
