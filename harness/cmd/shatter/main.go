@@ -94,6 +94,7 @@ func newRoot() *cobra.Command {
 implementations, checks what must hold, and measures how badly memory fragments.
 
   shatter run                          generate, execute, check, report (no flag needed)
+  shatter compare DIR DIR              what changed from one run to another
   shatter replay FILE                  what does this trace do, and why was it refused
   shatter capacity FILE                at which capacities does it pass
   shatter shrink FILE                  the smallest trace that fails in the same way
