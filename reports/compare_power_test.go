@@ -130,6 +130,9 @@ func compared(t *testing.T, a, b *results.Journal, margin float64, mode string) 
 // TestPower shows what `shatter compare` is good for. SHATTER_POWER=1 runs all of it, some minutes; else the figures are few, and the
 // limits wide.
 func TestPower(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
 	t.Parallel()
 	full := os.Getenv("SHATTER_POWER") != ""
 	size, many, few, n := 4000, 1000, 100, 500

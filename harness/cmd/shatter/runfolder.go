@@ -98,6 +98,75 @@ func (f *runFlags) journalHeader(c *cobra.Command, cfg campaign.Config) results.
 	return h
 }
 
+// reopen reads the run of --resume, and its flags.
+func (f *runFlags) reopen(c *cobra.Command) error {
+	if f.resume == "" {
+		return nil
+	}
+	if f.out != "" || f.shard != "" {
+		return fmt.Errorf("--resume goes on in its own folder and shard: give neither --out nor --shard")
+	}
+	j, err := readRun(f.resume)
+	if err != nil {
+		return err
+	}
+	if err := sameProgram(f.resume, &j.Header); err != nil {
+		return err
+	}
+	if err := restore(c, f.resume, &j.Header); err != nil {
+		return err
+	}
+	if f.seqs == 0 && !c.Flags().Changed("seqs") {
+		if f.seqs = j.Header.Sequences; f.seqs == 0 && f.time == 0 {
+			return fmt.Errorf("the run in %s had no end but its deadline: give --time or --seqs", f.resume)
+		}
+	}
+	if n := len(j.Sequences); f.seqs > 0 && n > 0 && j.Sequences[n-1].Index >= f.seqs {
+		return fmt.Errorf("--seqs %d: the run in %s has sequence %d already", f.seqs, f.resume, j.Sequences[n-1].Index)
+	}
+	if j.Shards > 1 {
+		f.shard = fmt.Sprintf("%d/%d", j.Shard, j.Shards)
+	}
+	f.journal, f.out = j, f.resume
+	return nil
+}
+
+// checkFolder looks, before anything runs, whether the results can be written. A run that is there already is never overwritten.
+func (f *runFlags) checkFolder() error {
+	if f.out == "" {
+		return nil
+	}
+	if err := checkWritable(f.out); err != nil {
+		return err
+	}
+	if f.journal != nil {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(f.out, results.JournalFile)); err == nil {
+		return hinted{fmt.Errorf("--out %s: the folder holds a run", f.out),
+			"name another folder, or go on with it: shatter run --resume " + f.out}
+	}
+	return nil
+}
+
+// openJournal is the run so far, and what to append to if it is kept.
+func (f *runFlags) openJournal(h results.Header) (*results.Journal, *results.Writer, error) {
+	switch j := f.journal; {
+	case j == nil && f.out == "":
+		return &results.Journal{Header: h}, nil, nil
+	case j == nil:
+		w, err := results.Create(f.out, h)
+		return &results.Journal{Header: h}, w, err
+	case j.Header.Sequences != h.Sequences: // another end
+		j.Header, j.Torn = h, false
+		if err := results.Rewrite(f.out, j); err != nil {
+			return nil, nil, err
+		}
+	}
+	w, err := results.Continue(f.out, f.journal)
+	return f.journal, w, err
+}
+
 // writeFolder writes all that follows from the journal.
 func writeFolder(dir string, j *results.Journal, r *reports.Run, found []campaign.Distinct) error {
 	if err := os.MkdirAll(filepath.Join(dir, results.FindingsDir), 0o755); err != nil {

@@ -28,6 +28,9 @@ func shatterRuns(t *testing.T, code int, args ...string) string {
 // TestShards: seven shards merged are the whole, in every file but timing.json. SHATTER_SHARDED is the sequences (2000 for the whole; 49
 // else).
 func TestShards(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some runs")
+	}
 	t.Parallel()
 	n := "49"
 	if text := os.Getenv("SHATTER_SHARDED"); text != "" {
@@ -91,6 +94,9 @@ func tool(t *testing.T, name, install string) string {
 
 // TestBenchstat: benchstat reads both runs and sets them side by side.
 func TestBenchstat(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some runs")
+	}
 	t.Parallel()
 	benchstat := tool(t, "benchstat", "go install golang.org/x/perf/cmd/benchstat@latest")
 	dir := t.TempDir()
@@ -109,6 +115,9 @@ func TestBenchstat(t *testing.T) {
 
 // TestTableElsewhere reads sequences.csv with DuckDB: the same number of rows, and the same quantiles as the summary's.
 func TestTableElsewhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some runs")
+	}
 	t.Parallel()
 	duckdb := tool(t, "duckdb", "pip install duckdb-cli")
 	dir := filepath.Join(t.TempDir(), "results")
