@@ -26,16 +26,16 @@ type digests struct {
 func newDigests(ops int) *digests { return &digests{sum: fnv.New64a(), ops: ops} }
 
 func (d *digests) add(r *executor.Row) {
-	d.line = append(r.Append(d.line[:0]), '\n')
-	d.sum.Write(d.line)
-	for len(d.taken) < Digests && DigestOps(d.ops, len(d.taken)) <= r.Op+1 {
+	for len(d.taken) < Digests && DigestOps(d.ops, len(d.taken)) <= r.Op {
 		d.take()
 	}
+	d.line = append(r.Append(d.line[:0]), '\n')
+	d.sum.Write(d.line)
 }
 
 func (d *digests) take() { d.taken = append(d.taken, hex.EncodeToString(d.sum.Sum(nil))) }
 
-// text are the digests; those of places that a broken-off run did not reach are of all that it did.
+// text are the digests; the last one is of the whole, as are those of places that a broken-off run did not reach.
 func (d *digests) text() []string {
 	for len(d.taken) < Digests {
 		d.take()
