@@ -69,7 +69,10 @@ func TestCase46(t *testing.T) {
 	shatter(t, append([]string{"replay", "--html", file, case46}, allocs(three...)...)...)
 	p := openReport(t, file)
 	looks(t, p, "46")
-	p.ScreenshotOf("figure.map .panels", "page-article.png")
+	const frame = `(() => { const f = document.querySelector("figure.map"); f.style.padding = %q; f.querySelector(".note").hidden = %v })()`
+	p.Eval(fmt.Sprintf(frame, "12px", true), nil)
+	p.ScreenshotOf("figure.map", "page-article.png")
+	p.Eval(fmt.Sprintf(frame, "0", false), nil)
 
 	// It opens at the refused operation, and shows who pins what.
 	at := panels(p)
@@ -228,7 +231,7 @@ func TestRun(t *testing.T) {
 		return [...f.querySelectorAll(".outcome")].map(e => e.innerText.split("\n").slice(0, 2).join(" ")).join(" | ") })`, &outcomes)
 	require.NotEmpty(t, outcomes)
 	var said []string
-	p.Eval(`[...document.querySelectorAll("button[data-show]")].map(b => b.parentElement.innerText.split(/[ :]/)[0].toLowerCase())`, &said)
+	p.Eval(`[...document.querySelectorAll("button[data-show]")].map(b => b.parentElement.innerText.split(/[ :,]/)[0].toLowerCase())`, &said)
 	for i, o := range outcomes {
 		require.Contains(t, o, "refused "+said[i]+":")
 	}

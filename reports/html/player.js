@@ -180,7 +180,7 @@ class Player {
     const s = p.memory.segments[segment];
     if (block.size !== size) lines.push(`part of a block of ${bytes(block.size * p.unit)}`);
     lines.push(`at +${bytes(block.offset * p.unit)} of a segment of ${bytes(s.size * p.unit)} at ${s.at}`);
-    lines.push([s.small ? "small pool" : "large pool", `stream ${s.stream || 0}`, s.page ? `expandable, pages of ${bytes(s.page * p.unit)}` : ""].filter(Boolean).join(", "));
+    lines.push([s.small ? "small pool" : "large pool", s.pool ? `private pool ${s.pool}` : "", `stream ${s.stream || 0}`, s.page ? `expandable, pages of ${bytes(s.page * p.unit)}` : ""].filter(Boolean).join(", "));
     return lines;
   }
 

@@ -105,7 +105,7 @@ func (b *builder) compare() {
 		} else {
 			b.is.index[k] = len(b.rec.Segments)
 			b.rec.Segments = append(b.rec.Segments, Segment{
-				Addr: fmt.Sprintf("%#x", uint64(g.Addr)), Size: g.Size, Expandable: g.Expandable, Small: g.Small, Stream: int(g.Stream), Page: g.PageSize,
+				Addr: fmt.Sprintf("%#x", uint64(g.Addr)), Size: g.Size, Expandable: g.Expandable, Small: g.Small, Stream: int(g.Stream), Pool: int(g.Pool), Page: g.PageSize,
 			})
 		}
 		b.blocks(old, k)
@@ -116,7 +116,7 @@ func (b *builder) compare() {
 }
 
 func same(a, b *allocators.SegmentInfo) bool {
-	return a.Size == b.Size && a.Expandable == b.Expandable && a.Small == b.Small && a.Stream == b.Stream && a.PageSize == b.PageSize
+	return a.Size == b.Size && a.Expandable == b.Expandable && a.Small == b.Small && a.Stream == b.Stream && a.Pool == b.Pool && a.PageSize == b.PageSize
 }
 
 // blocks adds the blocks of segment k that segment old of the state before did not have; old is -1 for none.

@@ -64,6 +64,7 @@ type Segment struct {
 	Expandable bool   `json:"expandable,omitempty"`
 	Small      bool   `json:"small,omitempty"` // of the small pool
 	Stream     int    `json:"stream,omitempty"`
+	Pool       int    `json:"pool,omitempty"` // private pool, 0 for none
 	Page       uint64 `json:"page,omitempty"` // units; 0 if not expandable
 }
 
