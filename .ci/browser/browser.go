@@ -231,6 +231,17 @@ func (p *Page) Dark(on bool) {
 	p.Settle()
 }
 
+// Print shows the page as it is printed, or as on a screen again. The width of paper is that of the window.
+func (p *Page) Print(on bool) {
+	p.t.Helper()
+	media := ""
+	if on {
+		media = "print"
+	}
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: media})
+	p.Settle()
+}
+
 // Settle waits until what was changed is drawn: two frames.
 func (p *Page) Settle() {
 	p.t.Helper()

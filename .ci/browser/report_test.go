@@ -32,7 +32,7 @@ func openReport(t *testing.T, file string) *Page {
 	return p
 }
 
-// looks checks and draws the page at both widths, light and dark.
+// looks checks and draws the page at both widths, light and dark, and on paper.
 func looks(t *testing.T, p *Page, name string) {
 	t.Helper()
 	p.Screenshot(name + "-1600.png")
@@ -44,6 +44,11 @@ func looks(t *testing.T, p *Page, name string) {
 	p.Screenshot(name + "-dark.png")
 	p.Legible()
 	p.Dark(false)
+	p.Resize(720, 1000) // A4 with margins
+	p.Print(true)
+	p.Screenshot(name + "-print.png")
+	p.Legible()
+	p.Print(false)
 	p.Resize(1600, 1000)
 	p.Quiet()
 }
@@ -235,6 +240,24 @@ func TestRun(t *testing.T) {
 	for i, o := range outcomes {
 		require.Contains(t, o, "refused "+said[i]+":")
 	}
+	// At every refusal the map counts the pins that the judge counted, segments and pages alike.
+	var pins struct {
+		Compared, Expandable int
+		Different            []string
+	}
+	p.Eval(`(() => { const out = {Compared: 0, Expandable: 0, Different: []}, units = {B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30};
+		shatter.figures.forEach((f, i) => { const q = shatter.player(i);
+			for (const op of q.events) { q.go(op - q.group.from + 1);
+				q.panels.forEach((panel, k) => { const m = /(\d+) live blocks pin ([\d.]+) (\w+);/.exec(panel.verdict.textContent);
+					if (!m) return;
+					const pinned = Number(m[2]) * units[m[3]], mine = panel.layout.totals.pinned * panel.unit;
+					out.Compared++;
+					if (panel.memory.segments.some(s => s.page)) out.Expandable++;
+					if (Number(m[1]) !== panel.layout.pins.length || Math.abs(pinned - mine) > pinned / 100) out.Different.push(f.dataset.map + " " + k + " operation " + op + ": " + m[0] + " in words, " + panel.layout.pins.length + " and " + mine + " in the map") }) } });
+		return out })()`, &pins)
+	require.Empty(t, pins.Different)
+	require.Greater(t, pins.Compared, 20)
+	require.Greater(t, pins.Expandable, 5)
 	p.Quiet()
 }
 
