@@ -132,6 +132,12 @@ func (p *promoteFlags) record(k *corpus.Case, to corpus.State) error {
 			return fmt.Errorf("%s: %s", k.Path(), &rep.Differences[0])
 		}
 	}
+	if class, err := corpus.FindClass(k.Class()); k.Class() != "" && err != nil {
+		return fmt.Errorf("--class: %w", err)
+	} else if err == nil && !class.Reached(rep.Features) {
+		return hinted{fmt.Errorf("--class %s: the case does not reach %v; it has %v", class.Name, class.Reach, rep.Features),
+			"choose another class: shatter corpus list --classes"}
+	}
 	return p.checkBites(checks, k)
 }
 
