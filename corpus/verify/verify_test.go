@@ -127,3 +127,36 @@ func TestDuplicates(t *testing.T) {
 	require.Equal(t, "near", near.Case.Name)
 	require.Greater(t, similarity, 0.5)
 }
+
+// TestFindingsDiffer: a broken property, and a refusal that breaks a promise and no known issue explains, are differences and bite,
+// whatever the figures are.
+func TestFindingsDiffer(t *testing.T) {
+	k := find(t, "46-article")
+	broken := verify.Checks{NewJudge: properties.NewJudge, Properties: []executor.Property{{
+		ID: "never", Op: func(s *executor.State) *executor.Violation {
+			if s.Op == 5 {
+				return executor.Broken("at-five", "it happened")
+			}
+			return nil
+		},
+	}}}
+	require.Contains(t, differences(report(t, &broken, k)), "expandable: finding: recorded none, now never.at-five.expandable.alloc")
+	how, err := broken.Bite(k, "best-fit")
+	require.NoError(t, err)
+	require.Contains(t, how, "never/at-five on best-fit at operation 5")
+
+	promised := verify.Checks{NewJudge: func() executor.Judge {
+		return func(*executor.State, *allocators.OOMError) executor.Judgement {
+			return executor.Judgement{Verdict: executor.False, Rule: "promise", Reason: "it was promised"}
+		}
+	}}
+	require.Contains(t, differences(report(t, &promised, k)), "classic: finding: recorded none, now "+executor.NoFalseOOM+".promise.classic.alloc")
+}
+
+func differences(r *verify.Report) string {
+	var out []string
+	for i := range r.Differences {
+		out = append(out, r.Differences[i].String())
+	}
+	return strings.Join(out, "\n")
+}
