@@ -32,20 +32,22 @@ func report(t *testing.T, c *verify.Checks, k *corpus.Case) *verify.Report {
 
 // TestDifferences: what does not come out as recorded is told and explained, and Renew records what does.
 func TestDifferences(t *testing.T) {
-	for _, c := range []struct{ old, new, want string }{
-		{`"oom_ops":[83]`, `"oom_ops":[]`, "classic: oom_ops: recorded [], now [83] (operation 83, alloc 59 2147483648, is refused now: fragmentation)"},
-		{`"oom_ops":[83]`, `"oom_ops":[80,83]`, "classic: oom_ops: recorded [80 83], now [83] (operation 80, alloc 57 1610612736, is served now)"},
-		{`"verdict":"fragmentation"`, `"verdict":"genuine"`, "classic: verdict: recorded genuine, now fragmentation (operation 83: 2147483648 bytes asked, 12884901888 not live, 24 live blocks pin 12884901888)"},
-		{`"coarse":"false-oom"`, `"coarse":"genuine-oom"`, "classic: coarse: recorded genuine-oom, now false-oom"},
+	for _, c := range []struct{ name, old, new, want string }{
+		{"46-article", `"oom_ops":[83]`, `"oom_ops":[]`, "classic: oom_ops: recorded [], now [83] (operation 83, alloc 59 2147483648, is refused now: fragmentation)"},
+		{"46-article", `"oom_ops":[83]`, `"oom_ops":[80,83]`, "classic: oom_ops: recorded [80 83], now [83] (operation 80, alloc 57 1610612736, is served now)"},
+		{"46-article", `"verdict":"fragmentation"`, `"verdict":"genuine"`, "classic: verdict: recorded genuine, now fragmentation (operation 83: 2147483648 bytes asked, 12884901888 not live, 24 live blocks pin 12884901888)"},
+		{"46-article", `"coarse":"false-oom"`, `"coarse":"genuine-oom"`, "classic: coarse: recorded genuine-oom, now false-oom"},
+		{"18-oom", `"known":"pytorch#189504"`, `"known":"pytorch#1"`, "classic: known: recorded pytorch#1, now pytorch#189504 (operation 7: "},
+		{"35-twenty", `"relaxed":["quantum"]`, `"relaxed":["hole"]`, "classic: relaxed: recorded [hole], now [quantum] (operation 5: "},
 	} {
-		k := find(t, "46-article")
+		k := find(t, c.name)
 		expect := k.Expect()
 		require.Contains(t, expect[0], c.old)
 		expect[0] = strings.Replace(expect[0], c.old, c.new, 1)
 		k.Set("expect", expect...)
 		r := report(t, &checks, k)
 		require.NotEmpty(t, r.Differences)
-		require.Equal(t, c.want, r.Differences[0].String())
+		require.Contains(t, r.Differences[0].String(), c.want)
 		require.NoError(t, r.Renew())
 		require.Empty(t, report(t, &checks, k).Differences)
 		require.Equal(t, expect[1:], k.Expect()[1:], "what came out as recorded stays as it was written")
