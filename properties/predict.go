@@ -19,8 +19,10 @@ type predictor struct {
 	waited          []candidate // as candidates, after pending frees completed
 	// flushed is the device's free bytes after a full flush, kept the bytes that stay reserved.
 	flushed, kept uint64
-	rooms         []streamRoom // where expandable segments can grow
-	items         []item
+	// keptApart is what stays reserved only since private pools are in use, or hold releases back.
+	keptApart uint64
+	rooms     []streamRoom // where expandable segments can grow
+	items     []item
 }
 
 // A category is whose free block it is: the request's own pool and stream, or another.
@@ -63,7 +65,7 @@ func (p *predictor) load(v *executor.View, q *request) {
 	p.candidates, p.waited = p.candidates[:0], p.waited[:0]
 	p.found, p.accepted = [2][categories]bool{}, [2][categories]bool{}
 	p.rooms = p.rooms[:0]
-	p.kept = 0
+	p.kept, p.keptApart = 0, 0
 	for i := range v.Segments {
 		g := &v.Segments[i]
 		p.scan(g, v.BlocksOf(i), q)
@@ -78,7 +80,7 @@ func (p *predictor) load(v *executor.View, q *request) {
 func (p *predictor) scan(g *allocators.SegmentInfo, list []allocators.BlockInfo, q *request) {
 	c := q.category(g)
 	live := false
-	keeps := q.keeps(g)
+	var mapped, held uint64 // bytes of the segment, and those that live blocks keep
 	page := q.PageSize(g.Small)
 	nextPage := uint64(0)
 	var merged candidate // free and pending blocks in a row, as they are once the pending ones complete
@@ -98,22 +100,29 @@ func (p *predictor) scan(g *allocators.SegmentInfo, list []allocators.BlockInfo,
 				merged = candidate{}
 			}
 		}
-		if keeps && g.Expandable && b.State != allocators.Unmapped {
-			p.kept += b.Size
+		if g.Expandable && b.State != allocators.Unmapped {
+			mapped += b.Size
 		}
-		if b.State != allocators.Live || keeps {
+		if b.State != allocators.Live {
 			continue
 		}
 		live = true
 		if g.Expandable {
 			first, last := uint64(b.Addr-g.Addr)/page, (uint64(b.End()-g.Addr)-1)/page
-			p.kept += (last + 1 - max(first, nextPage)) * page
+			held += (last + 1 - max(first, nextPage)) * page
 			nextPage = last + 1
 		}
 	}
-	if (live || keeps) && !g.Expandable {
-		p.kept += g.Size
+	if !g.Expandable {
+		if mapped = g.Size; live {
+			held = mapped
+		}
 	}
+	if q.keeps(g) {
+		p.keptApart += mapped - held
+		held = mapped
+	}
+	p.kept += held
 }
 
 // offer notes a free block, if it is large enough. waited is 1 if pending frees were completed for it; k is its last part.
@@ -185,6 +194,11 @@ func (p *predictor) affords(q *request, need, charge uint64) bool {
 
 // purchase tells whether memory can be bought after a full flush, with some rules relaxed.
 func (p *predictor) purchase(q *request, relaxed executor.Relaxation) bool {
+	if relaxed&executor.RelaxPool != 0 && p.keptApart > 0 { // pools give up what they keep apart
+		apart := p.keptApart
+		p.kept, p.flushed, p.keptApart = p.kept-apart, p.flushed+apart, 0
+		defer func() { p.kept, p.flushed, p.keptApart = p.kept+apart, p.flushed-apart, apart }()
+	}
 	quantum := relaxed&executor.RelaxQuantum != 0
 	need, charge := q.buy, q.buy
 	if quantum { // the device gives granules all the same; the limit counts bytes

@@ -130,6 +130,9 @@ func (t *tracker) sum(o *conform.Observation) (features, coverage []string) {
 	for i := range o.Findings {
 		add("finding:" + o.Findings[i].Property)
 	}
+	for i := range o.Known {
+		add("finding:" + o.Known[i].Property)
+	}
 	return sorted(t.features), sorted(t.coverage)
 }
 

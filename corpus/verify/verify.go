@@ -99,7 +99,7 @@ func (c *Checks) Case(cs *corpus.Case) (*Report, error) {
 		for i := range failures {
 			r.differ(&failures[i], run, p)
 		}
-		if f := run.broken(); f != nil {
+		if f := run.broken(); f != nil && e.Breaks == nil {
 			r.Differences = append(r.Differences, Difference{
 				Allocator: spec.Name, Figure: "finding", Want: "none", Got: f.Signature(), Explanation: f.String(),
 			})
@@ -203,6 +203,11 @@ func (c *Checks) known(cs *corpus.Case, r *Report) error {
 	for i := range r.Runs {
 		for _, j := range r.Runs[i].Judgements {
 			if j.Known == id {
+				return nil
+			}
+		}
+		for k := range r.Runs[i].Known {
+			if r.Runs[i].Known[k].Known == id {
 				return nil
 			}
 		}

@@ -44,6 +44,8 @@ type Expectation struct {
 	// Relaxed are the rules without which the first refusal would have been served, Known the upstream issue that it falls under.
 	Relaxed *[]string `json:"relaxed,omitempty"`
 	Known   *string   `json:"known,omitempty"`
+	// Breaks is the first property that the run breaks, PROPERTY/RULE, be it a known issue or not; empty for none.
+	Breaks *string `json:"breaks,omitempty"`
 }
 
 // figures names what each part of an expectation may claim.
@@ -94,7 +96,7 @@ func ParseOutcome(text string) (*Expectation, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something stands behind the JSON object")
 	}
-	claims := e.OOMOps != nil || e.Verdict != nil || e.Coarse != nil || e.Relaxed != nil || e.Known != nil || e.Most != nil
+	claims := e.OOMOps != nil || e.Verdict != nil || e.Coarse != nil || e.Relaxed != nil || e.Known != nil || e.Most != nil || e.Breaks != nil
 	for _, p := range e.parts() {
 		claims = claims || p.figures != nil
 		for name := range p.figures {
@@ -153,9 +155,9 @@ type ExpectReport struct {
 }
 
 // CompareExpectations runs the traces in files and folders under each of their `# expect:` lines and compares every figure
-// that these claim. judge names the verdict of the first refusal; nil stands for the coarse rule of the recorded cases,
+// that these claim. properties are checked where an expectation says what is broken. judge names the verdict of the first refusal; nil stands for the coarse rule of the recorded cases,
 // which only looks at bytes.
-func CompareExpectations(paths []string, judge executor.Judge) (*ExpectReport, error) {
+func CompareExpectations(paths []string, judge executor.Judge, properties ...executor.Property) (*ExpectReport, error) {
 	files, err := traceFiles(paths)
 	if err != nil {
 		return nil, err
@@ -166,7 +168,7 @@ func CompareExpectations(paths []string, judge executor.Judge) (*ExpectReport, e
 		if err != nil {
 			return nil, err
 		}
-		if err := rep.add(t, file, judge); err != nil {
+		if err := rep.add(t, file, judge, properties); err != nil {
 			return nil, err
 		}
 	}
@@ -174,7 +176,7 @@ func CompareExpectations(paths []string, judge executor.Judge) (*ExpectReport, e
 }
 
 // add runs one trace under each of its expectations.
-func (rep *ExpectReport) add(t *trace.Trace, file string, judge executor.Judge) error {
+func (rep *ExpectReport) add(t *trace.Trace, file string, judge executor.Judge, properties []executor.Property) error {
 	lines := expectLines(t)
 	if len(lines) == 0 {
 		rep.Silent = append(rep.Silent, file)
@@ -192,8 +194,12 @@ func (rep *ExpectReport) add(t *trace.Trace, file string, judge executor.Judge) 
 		if err != nil {
 			return wrong(err)
 		}
-		o, err := Observe(p, &spec, executor.Options{Judge: judge})
-		if err == nil && len(o.Findings) > 0 {
+		options := executor.Options{Judge: judge}
+		if e.Breaks != nil {
+			options.Properties = properties
+		}
+		o, err := Observe(p, &spec, options)
+		if err == nil && len(o.Findings) > 0 && e.Breaks == nil {
 			err = errors.New(o.Findings[0].String())
 		}
 		if err != nil {

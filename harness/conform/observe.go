@@ -27,8 +27,8 @@ type Observation struct {
 	// Coarse is the verdict on the first refusal by bytes alone, no-oom without one. Judgements are a judge's, on every refusal.
 	Coarse     string
 	Judgements []executor.Judgement
-	// Findings are broken properties, if any were asked.
-	Findings []executor.Finding
+	// Findings are broken properties, if any were asked; Known are those that a known issue explains.
+	Findings, Known []executor.Finding
 }
 
 // Observe runs a trace to its end on a simulated device of the header's capacity, 80 GiB without one. options may have
@@ -84,7 +84,7 @@ func Observe(p *executor.Program, spec *catalog.Spec, options executor.Options) 
 	if err != nil {
 		return nil, err
 	}
-	o.Ops, o.OOMs, o.Findings = r.Ops, r.OOMs, r.Findings
+	o.Ops, o.OOMs, o.Findings, o.Known = r.Ops, r.OOMs, r.Findings, r.Known
 	o.Tables["final"] = map[string]uint64{
 		"allocated": r.Stats.AllocatedBytes.All.Current, "active": r.Stats.ActiveBytes.All.Current,
 		"reserved": r.Stats.ReservedBytes.All.Current, "device_free": r.DeviceFree, "alloc_retries": r.Stats.NumAllocRetries,
@@ -161,7 +161,20 @@ func (e *Expectation) compareVerdict(o *Observation, fail func(figure, want, got
 	if e.Known != nil && *e.Known != first.Known {
 		fail("known", *e.Known, first.Known)
 	}
+	if e.Breaks != nil && *e.Breaks != o.breaks() {
+		fail("breaks", *e.Breaks, o.breaks())
+	}
 	return nil
+}
+
+// breaks is the first broken property.
+func (o *Observation) breaks() string {
+	for _, list := range [][]executor.Finding{o.Findings, o.Known} {
+		if len(list) > 0 {
+			return list[0].Property + "/" + list[0].Rule
+		}
+	}
+	return ""
 }
 
 func relaxedWords(j *executor.Judgement) []string {
@@ -181,6 +194,9 @@ func (o *Observation) Record(conf string, fraction *float64) *Expectation {
 	}
 	if len(o.OOMs) > 0 {
 		e.Coarse = &coarse
+	}
+	if b := o.breaks(); b != "" {
+		e.Breaks = &b
 	}
 	if len(o.Judgements) > 0 {
 		first := o.Judgements[0]

@@ -69,7 +69,7 @@ type Relaxation uint16
 const (
 	RelaxEvents       Relaxation = 1 << iota // wait for pending frees, then look again
 	RelaxStream                              // take a free block of another stream
-	RelaxPool                                // take a free block of the other pool
+	RelaxPool                                // take a free block of another pool, or what a private pool keeps apart
 	RelaxOversize                            // take a free block that max_split_size_mb keeps from this request
 	RelaxQuantum                             // buy no more than the rounded request
 	RelaxHole                                // grow where the fewest pages are needed

@@ -87,7 +87,7 @@ func conformOne(c *cobra.Command, path string, traces []string, target *catalog.
 	if recorded, _ := filepath.Glob(filepath.Join(path, "*.json")); len(recorded) > 0 {
 		return conformRecorded(out, path, traces)
 	}
-	rep, err := conform.CompareExpectations([]string{path}, properties.NewJudge())
+	rep, err := conform.CompareExpectations([]string{path}, properties.NewJudge(), properties.All()...)
 	if err != nil {
 		return false, err
 	}
