@@ -22,9 +22,11 @@ import (
 //	+x=60 +y=1MiB-512B@1 -x        allocate x, y (on stream 1), free x; sizes are MiB, or have units and + and -
 //	+w=60!                         an allocation that must be refused
 //	rec:x@7 sync sync@7 empty_cache conf:... fraction:0.5 foreign:20
+//	pool:1 pool:1@3 capture:1@3 end:1 release:1 empty_pool:1 empty_cache!    private pools (of stream 3); ! where it cannot be done
 //	    block S0+0:1000            what must hold after the line above: the last block handed out,
 //	    calls malloc S0:2097152    its device calls,
-//	    free S0+0:512 S1+0:512     the free sets, small pool first, in set order,
+//	    free S0+0:512 S1+0:512     the free sets, small pool first, in set order, and of pool 1 (or 2), gone if it is forgotten,
+//	    private1 S2+0:512
 //	    unmapped E0+20MiB:100MiB   the unmapped blocks by address, and
 //	    stats reserved=2MiB ...    figures
 //
@@ -193,8 +195,20 @@ func (s *script) do(word string) bool {
 		s.record(slices.Index(s.live, s.blocks[rest]), on)
 	case verb == "sync":
 		s.sync(on)
-	case word == "empty_cache":
-		s.emptyCache()
+	case word == "empty_cache", word == "empty_cache!":
+		s.op("%s", word)
+		err := s.a.EmptyCache()
+		require.Equal(s.t, word == "empty_cache!", err != nil, "%s: whether it can be done: %v", s.name, err)
+		s.same(err, s.r.emptyCache())
+		s.compare(true)
+	case verb == "pool" || verb == "capture":
+		s.beginPool(allocators.Redirection{Pool: s.poolID(rest), Stream: on, Capture: verb == "capture"})
+	case verb == "end":
+		s.endPool(s.poolID(rest))
+	case verb == "release":
+		s.releasePool(s.poolID(rest))
+	case verb == "empty_pool":
+		s.emptyPool(s.poolID(strings.TrimSuffix(rest, "!")))
 	case verb == "conf":
 		s.configure(rest)
 	case verb == "fraction":
@@ -207,6 +221,12 @@ func (s *script) do(word string) bool {
 		return false
 	}
 	return true
+}
+
+func (s *script) poolID(text string) allocators.PoolID {
+	n, err := strconv.Atoi(text)
+	require.NoError(s.t, err, s.name)
+	return allocators.PoolID(n)
 }
 
 // noteCalls names new segments and keeps the calls of the last operation, equal neighbours joined as in decision logs.
@@ -273,9 +293,17 @@ func (s *script) show(what string) []string {
 		return s.did
 	case "block":
 		return []string{fmt.Sprintf("%s:%d", s.place(device.Addr(s.last.addr)), s.last.size)}
-	case "free":
+	case "free", "private1", "private2":
 		// From the allocator's own sets, not from a list that was sorted here.
-		for _, p := range []*pool{&s.a.small, &s.a.large} {
+		pools := []*pool{&s.a.small, &s.a.large}
+		if id, ok := strings.CutPrefix(what, "private"); ok {
+			p := s.a.private(s.poolID(id))
+			if p == nil {
+				return []string{"gone"}
+			}
+			pools = []*pool{&p.small, &p.large}
+		}
+		for _, p := range pools {
 			for _, set := range p.streams {
 				for b := set.free.first(); b != nil; b = set.free.next(b) {
 					out = append(out, fmt.Sprintf("%s:%d", s.place(b.addr), b.size))
@@ -300,7 +328,7 @@ func (s *script) checkStats(where string, pairs []string) {
 	got := map[string]uint64{
 		"reserved": st.ReservedBytes.All.Current, "allocated": st.AllocatedBytes.All.Current, "active": st.ActiveBytes.All.Current,
 		"requested": st.RequestedBytes.All.Current, "inactive_split": st.InactiveSplitBytes.All.Current,
-		"segments": st.Segment.All.Current, "retries": st.NumAllocRetries, "ooms": st.NumOOMs, "device_free": free,
+		"segments": st.Segment.All.Current, "syncs": st.NumSyncAllStreams, "retries": st.NumAllocRetries, "ooms": st.NumOOMs, "device_free": free,
 		"peak_reserved": st.ReservedBytes.All.Peak, "limit": s.a.limit,
 	}
 	for _, p := range pairs {
