@@ -27,7 +27,7 @@ type place struct {
 	capacity uint64
 }
 
-// Begin says that a trace is about to run. capacity is the device's in bytes, 0 if the trace's own.
+// Begin says that a trace is about to run, on a target if that is known. capacity is the device's in bytes, 0 if the trace's own.
 func (p *Pulse) Begin(t *trace.Trace, target string, capacity uint64) {
 	p.op.Store(0)
 	p.place.Store(&place{trace: t, target: target, capacity: capacity})
@@ -73,7 +73,9 @@ func (p *Pulse) beat() Beat {
 		return b
 	}
 	b.Trace, b.Target, b.Capacity = at.trace.Name, at.target, at.capacity
-	b.Doing = at.trace.Name + " on " + at.target
+	if b.Doing = at.trace.Name; at.target != "" {
+		b.Doing += " on " + at.target
+	}
 	if n := int(p.op.Load()); n >= 0 && n < len(at.trace.Ops) {
 		b.Op, b.Operation = n, at.trace.Ops[n].String()
 	} else {

@@ -126,6 +126,9 @@ func (n *night) fatal(t Task, l *Loss) {
 		// What lies behind the operation was never executed. It is not shrunk further: each try would cost a worker.
 		tr.Ops = tr.Ops[:min(f.Op+1, len(tr.Ops))]
 		f.Text, f.Hash = string(tr.Format()), tr.ID()
+		if own, ok, err := tr.Capacity(); f.Capacity == 0 && ok && err == nil {
+			f.Capacity = own
+		}
 	}
 	if s := n.found[f.Signature()]; s != nil {
 		n.out.Findings[s.at].Traces++

@@ -100,7 +100,10 @@ func spooler(path string) func(*trace.Trace, string, uint64) {
 		return nil
 	}
 	return func(t *trace.Trace, target string, capacity uint64) {
-		c := &trace.Trace{Header: append(slices.Clone(t.Header), trace.Field{Key: "allocator", Value: target}), Ops: t.Ops}
+		c := &trace.Trace{Header: slices.Clone(t.Header), Ops: t.Ops}
+		if target != "" {
+			c.Set("allocator", target)
+		}
 		if capacity > 0 {
 			c.Set(trace.KeyCapacity, strconv.FormatUint(capacity, 10))
 		}

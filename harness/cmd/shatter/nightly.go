@@ -536,7 +536,10 @@ func (k *keeper) keep(g *nightly.Finding) error {
 		g.File = kept.Path()
 		file = filepath.Join(k.f.out, g.File)
 	}
-	if file == "" {
+	if file == "" || g.Capacity == 0 {
+		return nil // what it ran is not known
+	}
+	if _, err := catalog.Parse(g.Target); err != nil {
 		return nil
 	}
 	g.Replay = reports.Replay(file, g.Target, g.Capacity, k.f.replayFlags()...)

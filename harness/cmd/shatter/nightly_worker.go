@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -239,8 +241,12 @@ func (w *nightWorker) adversary(a *nightly.Answer, t nightly.Task) error {
 		return err
 	}
 	w.pulse.Stage("adversary %s against %s", who.Name, s.Name)
-	p, err := playAdversary(who, s, adversary.Params{Capacity: w.f.bytes})
-	if err != nil {
+	var p *adversary.Played
+	err = w.survives(a, "adversary "+who.Name, s.Name, func() (err error) {
+		p, err = playAdversary(who, s, adversary.Params{Capacity: w.f.bytes})
+		return err
+	})
+	if err != nil || p == nil {
 		return err
 	}
 	if who.Conf != "" && len(w.f.specs) == 0 && t.Index/n%4 < 2 {
@@ -253,48 +259,93 @@ func (w *nightWorker) adversary(a *nightly.Answer, t nightly.Task) error {
 	return w.check(a, p.Trace, s)
 }
 
-// hunt hunts for a while and checks the traces that were kept.
+// survives does something with an allocator where the executor does not look: a panic in it, or an error that is no fault of the
+// harness or its environment, is a finding, without a trace.
+func (w *nightWorker) survives(a *nightly.Answer, what, target string, do func() error) (err error) {
+	find := func(rule, detail string) {
+		a.Found = append(a.Found, nightly.Found{
+			Finding: executor.Finding{
+				Property: executor.Survives, Rule: rule, Target: target, Operation: what, Detail: detail, At: strings.Fields(what)[0],
+			},
+			Trace: what, Hash: what, Capacity: w.f.bytes,
+		})
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			if !inAllocator(string(debug.Stack())) {
+				panic(p)
+			}
+			find("crashed", fmt.Sprintf("the allocator panicked: %v", p))
+			err = nil
+		}
+	}()
+	err = do()
+	if err == nil || errors.Is(err, executor.ErrHarness) || errors.Is(err, allocators.ErrEnvironment) || errors.Is(err, device.ErrEnvironment) {
+		return err
+	}
+	find("threw", err.Error())
+	return nil
+}
+
+// inAllocator tells from the text of debug.Stack whether a panic began in an allocator: in the first function above it that is not
+// the runtime's.
+func inAllocator(stack string) bool {
+	_, rest, _ := strings.Cut(stack, "\npanic(")
+	for _, line := range strings.Split(rest, "\n")[1:] {
+		if line != "" && line[0] != '\t' && !strings.HasPrefix(line, "runtime.") && !strings.HasPrefix(line, "panic(") {
+			return strings.Contains(line, "/shatter/allocators/")
+		}
+	}
+	return false
+}
+
+// hunt hunts for a while and checks the traces that were kept; if the allocator panics on one, that one.
 func (w *nightWorker) hunt(ctx context.Context, a *nightly.Answer, t nightly.Task) error {
 	seed := gen.Seed(t.Seed, string(t.Kind), uint64(t.Index))
-	f := huntFlags{targetFlags: w.f.targetFlags}
-	var cfg hunting.Config
+	name := "settings"
 	var s catalog.Spec
 	var err error
-	w.pulse.Stage("%s: what it starts from", t.Kind)
-	name := "settings"
 	if t.Kind == nightly.Hunt {
 		if s, err = w.spec(t.Index, ""); err != nil {
 			return err
 		}
 		name = s.Name
 	}
-	if w.seeds[name] != nil {
-		f.without = []string{"all"}
-	}
-	if t.Kind == nightly.Hunt {
-		cfg, err = f.config(s, w.seeds[name], seed)
-	} else {
-		cfg, err = f.settingsConfig(w.seeds[name], seed)
-	}
+	var last *trace.Trace
+	var h *hunting.Hunter
+	err = w.survives(a, "hunt on "+name, name, func() error {
+		cfg, err := w.huntConfig(t.Kind, s, name, seed)
+		if err != nil {
+			return err
+		}
+		inner := cfg.Target
+		cfg.Target = func(tr *trace.Trace) (executor.Target, error) {
+			last = tr
+			w.pulse.Move()
+			return inner(tr)
+		}
+		if h, err = hunting.Start(cfg); err != nil {
+			return err
+		}
+		end := h.Evaluations + nightTries
+		err = h.Run(ctx, func() bool { return h.Evaluations < end })
+		last = nil
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	w.seeds[name] = cfg.Seeds
-	inner := cfg.Target
-	cfg.Target = func(tr *trace.Trace) (executor.Target, error) {
-		w.pulse.Move()
-		return inner(tr)
+	var kept []*trace.Trace
+	if h != nil {
+		for _, k := range h.Population() {
+			kept = append(kept, k.Trace)
+		}
 	}
-	h, err := hunting.Start(cfg)
-	if err != nil {
-		return err
+	if last != nil {
+		kept = append(kept, last)
 	}
-	end := h.Evaluations + nightTries
-	if err := h.Run(ctx, func() bool { return h.Evaluations < end }); err != nil {
-		return err
-	}
-	for i, k := range h.Population() {
-		tr := &trace.Trace{Name: fmt.Sprintf("hunt:%s:%d:%d", name, seed, i), Header: slices.Clone(k.Trace.Header), Ops: k.Trace.Ops}
+	for i, k := range kept {
+		tr := &trace.Trace{Name: fmt.Sprintf("hunt:%s:%d:%d", name, seed, i), Header: slices.Clone(k.Header), Ops: k.Ops}
 		tr.Set(trace.KeyCapacity, strconv.Itoa(hunting.Capacity))
 		on := s
 		if t.Kind == nightly.Settings {
@@ -307,6 +358,27 @@ func (w *nightWorker) hunt(ctx context.Context, a *nightly.Answer, t nightly.Tas
 		}
 	}
 	return nil
+}
+
+// huntConfig is a hunt of the night. The adversaries that it starts from are played once.
+func (w *nightWorker) huntConfig(kind nightly.Kind, s catalog.Spec, name string, seed uint64) (hunting.Config, error) {
+	w.pulse.Stage("what a hunt on %s starts from", name)
+	f := huntFlags{targetFlags: w.f.targetFlags}
+	if w.seeds[name] != nil {
+		f.without = []string{"all"}
+	}
+	var cfg hunting.Config
+	var err error
+	if kind == nightly.Hunt {
+		cfg, err = f.config(s, w.seeds[name], seed)
+	} else {
+		cfg, err = f.settingsConfig(w.seeds[name], seed)
+	}
+	if err == nil {
+		w.seeds[name] = cfg.Seeds
+		w.pulse.Stage("a hunt on %s", name)
+	}
+	return cfg, err
 }
 
 // decide takes down the decisions on a trace of the panel.
@@ -375,7 +447,7 @@ func (w *nightWorker) verify(t nightly.Task) (a nightly.Answer, err error) {
 		}
 		return a, nil
 	}
-	w.pulse.Stage("case %s", k.Name)
+	w.pulse.Begin(k.Trace, "", 0)
 	defer func() {
 		// Without the allocator's fault no case panics: each was replayed before it was accepted.
 		if p := recover(); p != nil {
