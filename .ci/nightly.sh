@@ -49,7 +49,7 @@ night clean "$work/clean" 0
 shows clean report.txt '^green'
 shows clean nightly.json '"findings": \[\]'
 shows clean report.txt '^known issue pytorch#'
-shows clean report.txt 'against the recorded decisions: 113 the same, 0 different$'
+shows clean report.txt 'against the recorded decisions: [0-9]+ the same, 0 different$'
 
 # A bug is red, named in JUnit, and its trace waits among the pending cases, shrunk.
 plant canary
@@ -104,6 +104,6 @@ shows disturbed nightly.json '"interrupted": true'
 shows disturbed report.txt '^interrupted: .*2 workers lost'
 shows disturbed report.txt '^LOST a worker hung at '
 shows disturbed report.txt 'signal: killed'
-shows disturbed report.txt '^panel: 226 of 226 run'
+shows disturbed report.txt '^panel: ([0-9]+) of \1 run'
 [ "$(grep -c 'its task was done again: passed' "$out/disturbed/report.txt")" = 2 ] || fail 'disturbed: a lost task was not done again' "$out/disturbed.txt"
 echo "nightly: all as it must be"

@@ -220,7 +220,7 @@ func nightJUnit(n *nightly.Night) *JUnit {
 		s := JUnitSuite{Name: "panel, against the " + r.Name}
 		for k := range r.Differences {
 			d := &r.Differences[k]
-			text := &JUnitText{Message: fmt.Sprintf("operation %d (%s): %s differs", d.Op, d.Operation, d.Column), Type: "difference", Text: d.String()}
+			text := &JUnitText{Message: fmt.Sprintf("operation %d (%s): %s differs", d.Op, d.Operation, d.Column), Type: "difference", Text: printable(d.String())}
 			if d.Op < 0 {
 				text.Message = d.Column + " differs"
 			}
@@ -238,7 +238,7 @@ func nightJUnit(n *nightly.Night) *JUnit {
 	s := JUnitSuite{Name: "exploration"}
 	for i := range n.Findings {
 		f := &n.Findings[i]
-		text := &JUnitText{Message: f.String(), Type: f.Signature, Text: f.Why + "; " + NightShrunk(f) + "\n" + f.Replay + "\n"}
+		text := &JUnitText{Message: oneLine(f.String()), Type: f.Signature, Text: printable(strings.TrimSpace(f.Why + "; " + NightShrunk(f) + "\n" + f.Replay))}
 		c := JUnitCase{Name: f.Signature}
 		if f.Status == nightly.Red {
 			c.Failure = text
@@ -256,11 +256,11 @@ func nightJUnit(n *nightly.Night) *JUnit {
 	s = JUnitSuite{Name: "night"}
 	for i := range n.Lost {
 		s.Cases = append(s.Cases, JUnitCase{
-			Name: fmt.Sprintf("worker lost %d", i+1), Skipped: &JUnitText{Message: n.Lost[i].String(), Text: "its task was done again: " + n.Lost[i].Again},
+			Name: fmt.Sprintf("worker lost %d", i+1), Skipped: &JUnitText{Message: oneLine(n.Lost[i].String()), Text: "its task was done again: " + n.Lost[i].Again},
 		})
 	}
 	for i, f := range n.Faults {
-		s.Cases = append(s.Cases, JUnitCase{Name: fmt.Sprintf("fault %d", i+1), Error: &JUnitText{Message: f}})
+		s.Cases = append(s.Cases, JUnitCase{Name: fmt.Sprintf("fault %d", i+1), Error: &JUnitText{Message: oneLine(f)}})
 	}
 	end := JUnitCase{Name: "came to its end"}
 	if n.Interrupted {
