@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs shatter as an array job of a real Slurm and compares the merged result with that of one process: `make slurm`.
+# Runs shatter as an array job of a real Slurm and compares the merged result with that of one process: `make slurm`. A short night
+# is run in the same way.
 #
 # Controller and node daemon run on this machine, with their own configuration and state in a temporary folder, on ports that are
 # free, without munge and accounting; nothing of a Slurm that is set up here is touched. They are stopped at the end.
@@ -125,3 +126,14 @@ rm -f "$work/all/timing.json" "$work/one/timing.json"
 diff -r "$work/one" "$work/all"
 files=$(find "$work/all" -type f | wc -l)
 echo "$SEQS sequences in $SHARDS shards: the merged result is that of one process, byte for byte ($files files, $(du -bs "$work/all" | cut -f1) bytes; timing.json left out)"
+
+start=$SECONDS
+sbatch --wait --array="0-$((SHARDS - 1))" --chdir="$work" --output="$work/night-%a.out" "$PWD/harness/deploy/slurm.sbatch" \
+	nightly --time 10s --seed 7 --out "$work/night"
+"$SHATTER" report merge "$work"/night/shard-* --out "$work/night/all" >"$work/night.txt"
+echo "a night of 10 s in $SHARDS shards: $((SECONDS - start)) s: $(head -n1 "$work/night.txt")"
+grep -Eq "merged from $SHARDS shards" "$work/night.txt"
+grep -Eq '^panel: ([0-9]+) of \1 run' "$work/night.txt" || {
+	cat "$work/night.txt"
+	exit 1
+}

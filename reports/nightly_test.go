@@ -67,7 +67,9 @@ func TestNightVerdicts(t *testing.T) {
 		{func(n *nightly.Night) { n.Known = []nightly.Count{{Name: "a", Count: 3}} }, "green: 1 known issue"},
 		{func(n *nightly.Night) { n.Findings = []nightly.Finding{{Status: nightly.Suspect}} }, "green: 1 suspect"},
 		{func(n *nightly.Night) { n.Findings = []nightly.Finding{{Status: nightly.Red}, {Status: nightly.Red}} }, "RED: 2 findings"},
-		{func(n *nightly.Night) { n.Panel.References = []nightly.Reference{{Differences: make([]nightly.Difference, 2)}} }, "green"},
+		{func(n *nightly.Night) {
+			n.Panel.References = []nightly.Reference{{Differences: make([]nightly.Difference, 2)}}
+		}, "green"},
 		{func(n *nightly.Night) {
 			n.Panel.References = []nightly.Reference{{Exact: true, Differences: make([]nightly.Difference, 1)}}
 			n.Interrupted = true

@@ -79,9 +79,12 @@ func exitOf(t *testing.T, c *exec.Cmd) int {
 // TestNightLosesWorkers: a worker that is killed and one that hangs end themselves and not the night, which does their work again
 // and says so.
 func TestNightLosesWorkers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("nights of some seconds, with deadlines")
+	}
 	t.Parallel()
 	dir := t.TempDir()
-	c, out := night(t, dir, "--time", "12s", "--watchdog", "4s", "--panel", smallPanel(t))
+	c, out := night(t, dir, "--time", "10s", "--watchdog", "3s", "--panel", smallPanel(t))
 	var workers []int
 	require.Eventually(t, func() bool { workers = children(c.Process.Pid); return len(workers) == 2 }, 5*time.Second, 10*time.Millisecond)
 	busy := func(pid int) bool { // it has done something, so it is no more starting
@@ -100,7 +103,7 @@ func TestNightLosesWorkers(t *testing.T) {
 	require.Len(t, n.Lost, 2, out.String())
 	kinds := map[nightly.LossKind]*nightly.Loss{n.Lost[0].Kind: &n.Lost[0], n.Lost[1].Kind: &n.Lost[1]}
 	require.Contains(t, kinds[nightly.Died].Detail, "killed")
-	require.Contains(t, kinds[nightly.Hung].Detail, "nothing moved for 4s")
+	require.Contains(t, kinds[nightly.Hung].Detail, "nothing moved for 3s")
 	for _, l := range kinds {
 		require.Equal(t, "passed", l.Again)
 		require.NotEqual(t, "nothing", l.At.Doing)
@@ -114,6 +117,9 @@ func TestNightLosesWorkers(t *testing.T) {
 
 // TestNightInterrupted: SIGTERM ends a night within five seconds, with all documents and all that was done.
 func TestNightInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a night, with deadlines")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	c, out := night(t, dir, "--time", "1h", "--panel", smallPanel(t))
