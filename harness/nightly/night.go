@@ -224,6 +224,11 @@ func (n *night) losing(t Task, l *Loss) {
 	case t.Kind == Shrink:
 		n.cutOff(t, l.String())
 		n.out.Lost[len(n.out.Lost)-1].Again = "not done again: the trace stays as it was found"
+	case t.attempt == 0 && n.found[fatal(l).Signature()] != nil:
+		// Each try would take the watchdog's time, and show what is known.
+		n.out.Lost[len(n.out.Lost)-1].Again = "not done again: it is " + fatal(l).Signature()
+		n.out.Findings[n.found[fatal(l).Signature()].at].Traces++
+		n.cutOff(t, l.String())
 	case t.attempt == 0:
 		n.lost[key(&t)] = len(n.out.Lost) - 1
 		n.again(t)
@@ -231,7 +236,7 @@ func (n *night) losing(t Task, l *Loss) {
 		n.out.Lost[n.lost[key(&t)]].Again = "lost another worker"
 		n.out.Lost[len(n.out.Lost)-1].Again = "not done again"
 		n.cutOff(t, l.String())
-		n.fatal(t, l)
+		n.ended(t, l)
 	}
 }
 

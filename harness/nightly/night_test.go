@@ -134,6 +134,12 @@ var workers = map[string]func(context.Context, Task, *Pulse) (Answer, error){
 		}
 		return Answer{}, nil
 	},
+	"hangs-often": func(_ context.Context, t Task, p *Pulse) (Answer, error) {
+		if t.Kind == Sequence && t.Index%3 == 2 {
+			return Answer{}, getStuck(p, false)
+		}
+		return Answer{}, nil
+	},
 	"dies": func(_ context.Context, t Task, p *Pulse) (Answer, error) {
 		if t.Kind == Sequence && t.Index == 2 {
 			return Answer{}, getStuck(p, true)
@@ -282,6 +288,22 @@ func TestNights(t *testing.T) {
 			require.Empty(t, left)
 		})
 	}
+}
+
+// TestKnownHang: what is known to end workers ends one more each time, and not two.
+func TestKnownHang(t *testing.T) {
+	t.Parallel()
+	c := config(t, "hangs-often")
+	c.Workers = 1
+	var out Night
+	require.NoError(t, Run(context.Background(), c, &out))
+	require.Len(t, out.Findings, 1)
+	require.Equal(t, 2, out.Findings[0].Traces)
+	var again []string
+	for _, l := range out.Lost {
+		again = append(again, l.Again)
+	}
+	require.Equal(t, []string{"lost another worker", "not done again", "not done again: it is survives.hung.stuck.process"}, again)
 }
 
 // TestDeadline: tasks that never end do not outlast the night.

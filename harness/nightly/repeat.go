@@ -110,11 +110,8 @@ func (n *night) keep(g *Finding) {
 	g.Text = "" // it is in the file
 }
 
-// fatal makes a finding of a task that ended two workers.
-func (n *night) fatal(t Task, l *Loss) {
-	if t.Kind == Repeat {
-		return
-	}
+// fatal is the finding that a task ends workers.
+func fatal(l *Loss) *Found {
 	f := Found{Trace: l.At.Trace, Capacity: l.At.Capacity, Finding: executor.Finding{
 		Property: executor.Survives, Rule: string(l.Kind), Target: l.At.Target, Op: max(l.At.Op, 0), Operation: l.At.Operation,
 		At: "process", Detail: l.String(),
@@ -122,6 +119,15 @@ func (n *night) fatal(t Task, l *Loss) {
 	if f.Target == "" {
 		f.Target = "unknown"
 	}
+	return &f
+}
+
+// ended enters a task that ended two workers.
+func (n *night) ended(t Task, l *Loss) {
+	if t.Kind == Repeat {
+		return
+	}
+	f := fatal(l)
 	if tr, err := readSpool(t.Spool); err == nil {
 		// What lies behind the operation was never executed. It is not shrunk further: each try would cost a worker.
 		tr.Ops = tr.Ops[:min(f.Op+1, len(tr.Ops))]
@@ -137,7 +143,7 @@ func (n *night) fatal(t Task, l *Loss) {
 	s := &seen{at: len(n.out.Findings), traces: map[string]bool{f.Hash: true}, task: t}
 	n.found[f.Signature()] = s
 	n.out.Findings = append(n.out.Findings, Finding{
-		Signature: f.Signature(), Status: Red, Why: "the same task ended two workers", Found: f, First: f.Trace, Source: source(&t), Traces: 1,
+		Signature: f.Signature(), Status: Red, Why: "the same task ended two workers", Found: *f, First: f.Trace, Source: source(&t), Traces: 1,
 		NotShrunk: "cut behind the operation, no further: each try would end a worker",
 	})
 	n.keep(&n.out.Findings[s.at])
