@@ -40,7 +40,7 @@ func main() {
 	sample := flag.Int("sample", 60, "changes to a package; 0 for all")
 	jobs := flag.Int("jobs", runtime.GOMAXPROCS(0), "changes at once, on one core each")
 	known := flag.String("survivors", ".ci/mutation/survivors.txt", "known survivors")
-	limit := flag.Duration("time", 30*time.Second, "processor time for the tests of one change; one that takes longer is killed")
+	limit := flag.Duration("time", 10*time.Second, "processor time for the tests of one change; one that takes longer is killed")
 	log := flag.String("log", "", "write a line for each change to this file")
 	again := flag.String("again", "", "try only the changes of the sample that stand in this log as anything but killed by the fast tests")
 	flag.Parse()

@@ -124,6 +124,11 @@ func consistent(t *testing.T, name string, dev *faultdev.Device, a *Allocator) {
 		}
 		require.Equal(t, g.Addr+device.Addr(g.Size), at, "%s: the end of a segment", name)
 	}
+	waiting := len(a.deferred)
+	for i := range a.queues {
+		waiting += len(a.queues[i].items) - a.queues[i].head
+	}
+	require.Equal(t, waiting, a.outstanding, "%s: what is counted as outstanding", name)
 	require.Equal(t, mapped, a.reserved, name)
 	require.Equal(t, mapped, uint64(a.stats.ReservedBytes.All.Current), name)
 	// Chunks that the device did not take back are owed to it.
@@ -132,4 +137,26 @@ func consistent(t *testing.T, name string, dev *faultdev.Device, a *Allocator) {
 	if len(a.owed) == 0 {
 		require.Equal(t, mapped, total-free, name)
 	}
+}
+
+// TestRefuseAtLimit: with throw_on_cudamalloc_oom a purchase over the limit is refused at once, nothing is released for it; one up
+// to the limit is made.
+func TestRefuseAtLimit(t *testing.T) {
+	dev, err := simdev.New(simdev.Options{Capacity: 100 * mib})
+	require.NoError(t, err)
+	set, _, err := ParseSettings("x_rules:2.13,throw_on_cudamalloc_oom:True,x_memory_fraction:0.5")
+	require.NoError(t, err)
+	a, err := New(dev, set)
+	require.NoError(t, err)
+	b, err := a.Alloc(20*mib, 0)
+	require.NoError(t, err)
+	require.NoError(t, a.Free(b.Addr))
+	_, err = a.Alloc(32*mib, 0)
+	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	require.EqualValues(t, 52*mib, a.NextCapacity()/2, "it would be made on a device whose half holds both")
+	require.EqualValues(t, 20*mib, a.reserved, "the cache stays")
+	require.Zero(t, a.stats.NumAllocRetries)
+	_, err = a.Alloc(30*mib, 0)
+	require.NoError(t, err, "up to the limit")
+	require.EqualValues(t, 50*mib, a.reserved)
 }

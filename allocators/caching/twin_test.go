@@ -314,6 +314,13 @@ func (w *twins) compareStats() {
 			}
 		}
 	}
+	waiting := len(w.a.deferred)
+	for i := range w.a.queues {
+		waiting += len(w.a.queues[i].items) - w.a.queues[i].head
+	}
+	if w.a.outstanding != waiting {
+		w.fail("%d events are counted as outstanding, there are %d", w.a.outstanding, waiting)
+	}
 	s := &w.a.stats
 	for _, p := range []struct {
 		name      string
