@@ -46,12 +46,16 @@ func TestFailedCalls(t *testing.T) {
 func withFaults(t *testing.T, name string, dev *faultdev.Device, a *Allocator, failures *int) {
 	var live []device.Addr
 	try := func(what string, do func() error) {
+		reserved, flushes := a.reserved, a.stats.NumSyncAllStreams
 		err := do()
 		consistent(t, name+", "+what, dev, a)
 		if err == nil || errors.Is(err, device.ErrOutOfMemory) {
 			return
 		}
 		*failures++
+		if a.stats.NumSyncAllStreams == flushes {
+			require.Equal(t, reserved, a.reserved, "%s: %s failed and left something: %v", name, what, err)
+		}
 		if again := do(); !errors.Is(again, device.ErrOutOfMemory) {
 			require.NoError(t, again, "%s: %s again, after %v", name, what, err)
 		}
