@@ -27,7 +27,7 @@ const mostMemory = 8 << 20
 // what those let through.
 var compare = map[string]string{
 	"./allocators/caching": "TestTwins|TestNextCapacity|TestFreeSet|TestAddrTable|TestRestoreGoesOnAsBefore|TestLockedHistoryReplays",
-	"./properties":         "TestPredictionsOfEveryRequest|TestRecordedTracesAreClean|TestWitnessIsMinimal",
+	"./properties":         "TestJudgementsStay|TestLiesStaySeen|TestPredictionsOfEveryRequest|TestRecordedTracesAreClean|TestWitnessIsMinimal",
 }
 
 // subject is a compiled package with changes in it.

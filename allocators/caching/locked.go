@@ -12,7 +12,8 @@ import (
 // public operation, so that operations are serial and their order in the lock is the order of the history. With
 // ReleaseLockOnMalloc the lock is dropped around each Malloc of the device, as release_lock_on_cudamalloc:True does: others
 // may then change the state between the choice to buy and the purchase, and the promise holds only if none of them takes
-// memory meanwhile (contracts 3.1).
+// memory meanwhile (contracts 3.1). The setting of that name in a settings string is read and has no effect here: an Allocator
+// alone has no lock to drop, and who makes a Locked says it there.
 //
 // An Allocator by itself has no lock and pays for none.
 type Locked struct {
