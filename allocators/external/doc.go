@@ -6,6 +6,10 @@
 // child is an outcome: a crash, an exit, silence beyond the watchdog's time and an answer that is no reply are each an
 // *allocators.Death. What the child does not tell stays unknown.
 //
+// A library whose CUDA runtime is linked in, or in a library that it needs, is refused: its calls do not pass the simulated GPU.
+// The static runtime talks to the driver through tables that no header describes (cuGetExportTable). So it is with RMM's wheels:
+// tried were rmm_cu12 24.12.1, 25.2.0 and 26.10.0, whose _torch_allocator.so exports allocate and deallocate.
+//
 // # Line protocol, version 1
 //
 // The child reads lines from its standard input and answers each on its standard output; its standard error is free. It

@@ -79,6 +79,16 @@ func TestCompareVersions(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	t.Parallel()
+	// Where one of the two is 2.12 a block of the same size in another place is explained, and nothing else.
+	d := Difference{Column: "offset", Want: "0\talloc\tok\t0\t0\t512", Got: "0\talloc\tok\t0\t1024\t512"}
+	require.Equal(t, agedBlocks, explain(&Log{}, &d, true))
+	require.Empty(t, explain(&Log{}, &d, false))
+	d.Got = "0\talloc\tok\t0\t1024\t1024"
+	require.Empty(t, explain(&Log{}, &d, true))
+	d = Difference{Column: "driver_events", Want: "0\talloc\tfree:s1;free:s2;malloc:8=s3", Got: "0\talloc\tfree:s2;free:s1;malloc:8=s3"}
+	require.Equal(t, agedBlocks, explain(&Log{}, &d, true))
+	d.Got = "0\talloc\tfree:s2;malloc:8=s3"
+	require.Empty(t, explain(&Log{}, &d, true))
 	one := 1.0
 	row := func(size string) string { return "0\talloc\tok\t0\t0\t" + size + "\t0" }
 	for _, c := range []struct {
