@@ -3,6 +3,7 @@ package caching
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -293,7 +294,8 @@ func TestRuleSets(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 20<<20, r.LargeSegment, version)
 		require.Equal(t, least, r.MinLimitMB, version)
-		require.Equal(t, version == "2.6", r.Verified, version)
+		require.Equal(t, version == "2.6", r.Source() == "verified by recorded decisions", version)
+		require.True(t, version == "2.6" || strings.HasPrefix(r.Source(), "592 recorded traces replayed against the wheel"), version)
 	}
 	require.Equal(t, []string{"2.6", "2.9", "2.11", "2.13"}, RuleVersions())
 	list := "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]"
