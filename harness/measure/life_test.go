@@ -63,3 +63,10 @@ func TestLives(t *testing.T) {
 	require.Positive(t, refused)
 	require.Positive(t, passed)
 }
+
+func TestPassesAt(t *testing.T) {
+	s := measure.Spectrum{Passes: []measure.Interval{{From: 10, To: 20}, {From: 30, To: measure.Infinite}}}
+	for capacity, want := range map[uint64]bool{0: false, 9: false, 10: true, 19: true, 20: false, 29: false, 30: true, 1 << 60: true} {
+		require.Equal(t, want, s.PassesAt(capacity), capacity)
+	}
+}
