@@ -109,7 +109,7 @@ func (p *printer) exact(c *Comparison) {
 		rows = append(rows, row)
 	}
 	p.line("")
-	p.table(rows)
+	p.keyed(2, rows)
 	if n := len(e.Changes) - shownChanges; n > 0 {
 		p.line("... and %s more (--json has them all)", thousands(n))
 	}
@@ -144,7 +144,7 @@ func (p *printer) compared(c *Comparison) {
 	}
 	p.line("")
 	p.line("Changes, with intervals that hold together for all %d lines at %s (Holm)", len(c.Measures), shareOf(c.Level))
-	p.table(rows)
+	p.keyed(4, rows)
 	for i := range c.Measures {
 		m := &c.Measures[i]
 		if m.Shares != nil {

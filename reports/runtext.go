@@ -93,7 +93,7 @@ func (p *printer) fragmentation(r *Run) {
 	}
 	p.line("")
 	p.line("How memory fragments: medians over n sequences (95 %% order-statistic interval)")
-	p.table(rows)
+	p.keyed(2, rows)
 	for i := range r.Workloads {
 		for _, t := range r.Workloads[i].Targets {
 			if t.LowerBounds > 0 {
@@ -146,7 +146,7 @@ func (p *printer) scarce(r *Run) {
 	}
 	p.line("")
 	p.line("Sequences that get through without a refusal on a device of so many times their peak (Wilson's interval, 95 %%)")
-	p.table(rows)
+	p.keyed(2, rows)
 }
 
 // waterfalls shows what C_safe is made of.
@@ -176,7 +176,7 @@ func (p *printer) waterfalls(r *Run) {
 	}
 	p.line("")
 	p.line("What C_safe is made of, in the trace with the median kappa: rules switched off one after the other (streams, pools, purchase size)")
-	p.table(rows)
+	p.keyed(2, rows)
 }
 
 var shortNames = map[int]string{Kappa: "kappa", Lost: "lost", IdleCacheAtPeak: "idle cache", PinnedAtPeak: "pinned"}

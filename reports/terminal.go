@@ -39,7 +39,10 @@ const gap = 2 // blanks between columns
 
 // table writes rows of cells in aligned columns, the first row being the header. Where they do not fit the terminal the columns
 // are written in groups, one below the other, each behind the first column; a last column too wide even so is broken into lines.
-func (p *printer) table(rows [][]string) {
+func (p *printer) table(rows [][]string) { p.keyed(1, rows) }
+
+// keyed is table with so many columns that name a row: they stand before each group.
+func (p *printer) keyed(keys int, rows [][]string) {
 	if len(rows) == 0 {
 		return
 	}
@@ -50,16 +53,23 @@ func (p *printer) table(rows [][]string) {
 		}
 	}
 	limit := p.terminal.Width
-	for from := 1; ; {
-		to, used := from, widths[0]
+	before := 0
+	for _, w := range widths[:keys] {
+		before += w + gap
+	}
+	for from := keys; ; {
+		to, used := from, before-gap
 		for to < len(widths) && (limit == 0 || used+gap+widths[to] <= limit || to == from) {
 			used += gap + widths[to]
 			to++
 		}
-		if from > 1 {
+		if from > keys {
 			p.write("\n")
 		}
-		columns := []int{0}
+		var columns []int
+		for i := range keys {
+			columns = append(columns, i)
+		}
 		for i := from; i < to; i++ {
 			columns = append(columns, i)
 		}

@@ -29,6 +29,13 @@ func TestTableFits(t *testing.T) {
 	p.table([][]string{{"only"}, {"x"}})
 	p.table(nil)
 	require.Equal(t, "only\nx\n", b.String())
+	b.Reset()
+	p = &printer{w: &b, terminal: Terminal{Width: 9}}
+	p.keyed(2, [][]string{{"a", "b", "c", "d"}, {"1", "2", "3", "4"}, {"5", "6", "77", "8"}})
+	require.Equal(t, "a  b  c\n1  2  3\n5  6  77\n\na  b  d\n1  2  4\n5  6  8\n", b.String())
+	b.Reset()
+	p.table([][]string{{"only"}, {"x"}})
+	require.Equal(t, "only\nx\n", b.String())
 }
 
 func TestBroken(t *testing.T) {
