@@ -102,8 +102,8 @@ type Axis struct {
 	From, To float64
 	// Format writes a tick; nil writes the number.
 	Format func(float64) string
-	// Binary makes round ticks in units of 1024.
-	Binary bool
+	// Binary makes round ticks in units of 1024, Whole leaves out those between whole numbers.
+	Binary, Whole bool
 	// Ticks are the ticks instead of round ones; with Log their distance on paper is that of their logarithms.
 	Ticks []float64
 	Log   bool
@@ -139,6 +139,9 @@ func (a *Axis) ticks(n int) []float64 {
 		}
 	}
 	step := nice((a.To-a.From)/unit/float64(n)) * unit
+	if a.Whole {
+		step = max(step, 1)
+	}
 	if step <= 0 || math.IsNaN(step) || math.IsInf(step, 0) {
 		return []float64{a.From}
 	}

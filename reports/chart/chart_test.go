@@ -54,6 +54,8 @@ func TestTicks(t *testing.T) {
 		{Axis{From: -1, To: 83}, "0 50"},
 		{Axis{From: 0, To: 80 << 30, Binary: true}, "0 21474836480 42949672960 64424509440 85899345920"},
 		{Axis{From: 3, To: 3}, "3"},
+		{Axis{From: -1, To: 0, Whole: true}, "-1 0"},
+		{Axis{From: 0, To: 3000, Whole: true}, "0 1000 2000 3000"},
 		{Axis{From: 0, To: 7, Ticks: []float64{1, 5}}, "1 5"},
 	} {
 		var words []string

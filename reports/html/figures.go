@@ -149,7 +149,7 @@ func survivals(w *reports.Workload) []figure {
 		per := float64(w.Targets[0].Scarce[k].PerMille) / 1000
 		l := chart.Lines{
 			Title: fmt.Sprintf("Operations before the first refusal at %g L* on %s", per, w.Name), Steps: true, Falls: true,
-			X: chart.Axis{Label: "operations"}, Y: chart.Axis{Label: "share", To: 1, Format: percent},
+			X: chart.Axis{Label: "operations", Whole: true}, Y: chart.Axis{Label: "share", To: 1, Format: percent},
 		}
 		l.X.Format = thousands
 		ooms := 0

@@ -234,3 +234,15 @@ func TestDiagramsAreXML(t *testing.T) {
 	}
 	require.Equal(t, []string{"mixed-kappa.svg", "mixed-lost.svg", "mixed-waterfall-classic-a-1-b-2.svg", "mixed-refusal-curve.svg"}, names)
 }
+
+// TestLevels: an allocator that shows too little to count at a level has a dash there, and shifts nothing.
+func TestLevels(t *testing.T) {
+	got := levelTable(&reports.Run{Refusals: []reports.Refusals{
+		{Allocator: "classic", Levels: []reports.Count{{Name: "bytes", Count: 3}, {Name: "rounded", Count: 2}, {Name: "lookup", Count: 1000}}},
+		{Allocator: "first-fit", Levels: []reports.Count{{Name: "bytes", Count: 5}, {Name: "lookup", Count: 1}}},
+	}})
+	require.Equal(t, table{Head: []string{"free memory, counted as", "classic", "first-fit"}, Rows: [][]string{
+		{"bytes", "3", "5"}, {"rounded", "2", "-"}, {"lookup", "1,000", "1"},
+	}}, got)
+	require.Empty(t, levelTable(&reports.Run{}).Rows)
+}

@@ -129,7 +129,7 @@ func timeline(g *recording.Group, r *recording.Recording, refusals map[int][]str
 		{Name: "idle cache", Class: "idle"}, {Name: "held by others", Class: "others"}}
 	s := chart.Stack{
 		Title: "where the bytes are over the run: " + r.Allocator,
-		X:     chart.Axis{Label: "operation", From: float64(g.From - 1), To: float64(g.From + g.Ops - 1), Format: thousands},
+		X:     chart.Axis{Label: "operation", From: float64(g.From - 1), To: float64(g.From + g.Ops - 1), Format: thousands, Whole: true},
 		Y:     chart.Axis{From: 0, To: top, Binary: true, Format: size}, Legend: true,
 	}
 	n := len(r.Samples)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
 	"github.com/shatter-gpu/shatter/harness/trace"
 	"github.com/shatter-gpu/shatter/reports"
@@ -115,7 +116,7 @@ func WriteRun(w io.Writer, in *Run) error {
 			v.Others = append(v.Others, k.Name)
 			continue
 		}
-		view := workloadView{Name: k.Name, N: thousands(float64(k.Sequences)), Figures: workloadFigures(in, k)}
+		view := workloadView{Name: k.Name, N: sequences(k.Sequences), Figures: workloadFigures(in, k)}
 		if g, err := gen.Find(k.Name); err == nil {
 			view.Says = upper(g.Summary)
 		}
@@ -148,11 +149,18 @@ func WriteRun(w io.Writer, in *Run) error {
 	return execute(w, "run", v)
 }
 
+func sequences(n int) string {
+	if n == 1 {
+		return "1 sequence"
+	}
+	return thousands(float64(n)) + " sequences"
+}
+
 func caseKey(name string, capacity uint64) string { return fmt.Sprintf("%s at %d", name, capacity) }
 
 // runVerdict is the outcome in a sentence.
 func runVerdict(r *reports.Run) (words, tone string) {
-	on := fmt.Sprintf("%s operations in %s sequences on %s", thousands(float64(r.Operations)), thousands(float64(r.Sequences)), list(r.Allocators))
+	on := fmt.Sprintf("%s operations in %s on %s", thousands(float64(r.Operations)), sequences(r.Sequences), list(r.Allocators))
 	switch n := len(r.Findings); {
 	case n == 1:
 		words, tone = "One finding: "+r.Findings[0].Property+" does not hold, in "+on+".", "bad"
@@ -258,11 +266,12 @@ func verdictTable(r *reports.Run) table {
 	for _, f := range r.Refusals {
 		total = append(total, thousands(float64(f.OOMs)))
 	}
-	for i, verdict := range r.Refusals[0].Verdicts {
+	for _, verdict := range r.Refusals[0].Verdicts {
 		row, sum := []string{verdict.Name}, 0
 		for _, f := range r.Refusals {
-			row = append(row, share(f.Verdicts[i].Count, f.OOMs))
-			sum += f.Verdicts[i].Count
+			n, _ := counted(f.Verdicts, verdict.Name)
+			row = append(row, share(n, f.OOMs))
+			sum += n
 		}
 		if sum > 0 {
 			t.Rows = append(t.Rows, append(row, reports.VerdictMeaning[verdict.Name]))
@@ -306,20 +315,34 @@ func relaxedTable(r *reports.Run) table {
 	return t
 }
 
+// levelTable has a dash where an allocator does not show enough to count at a level.
 func levelTable(r *reports.Run) table {
 	t := table{Head: []string{"free memory, counted as"}}
 	for _, f := range r.Refusals {
 		t.Head = append(t.Head, f.Allocator)
 	}
-	if len(r.Refusals) == 0 {
-		return t
-	}
-	for i, l := range r.Refusals[0].Levels {
-		row := []string{l.Name}
+	for _, level := range executor.Levels() {
+		row, known := []string{level.String()}, false
 		for _, f := range r.Refusals {
-			row = append(row, thousands(float64(f.Levels[i].Count)))
+			cell := "-"
+			if n, ok := counted(f.Levels, level.String()); ok {
+				cell, known = thousands(float64(n)), true
+			}
+			row = append(row, cell)
 		}
-		t.Rows = append(t.Rows, row)
+		if known {
+			t.Rows = append(t.Rows, row)
+		}
 	}
 	return t
+}
+
+// counted is the count of a name, and whether it was counted at all.
+func counted(list []reports.Count, name string) (int, bool) {
+	for _, c := range list {
+		if c.Name == name {
+			return c.Count, true
+		}
+	}
+	return 0, false
 }

@@ -31,13 +31,16 @@ const (
 	pageShrinking = 400 // runs a finding
 	pageTime      = 20 * time.Second
 	pageNumbers   = 600_000 // of each map: some 3 MB
+	pageAll       = 5_000_000
+	pageLeast     = 20_000 // with less a map shows too little
 )
 
 // runPage makes the page of a results folder: its traces are made and replayed again.
 type runPage struct {
 	replayFlags
-	cfg campaign.Config
-	in  html.Run
+	cfg  campaign.Config
+	in   html.Run
+	used int // numbers of all maps so far
 }
 
 // pageFile is the page of a results folder.
@@ -141,7 +144,18 @@ func (p *runPage) look(t *trace.Trace, targets []executor.Target, capacity uint6
 	if at < 0 {
 		at = firstRefusal(program, answers)
 	}
-	return newCase(program, targets, p.newDevice(), p.newDevice(), capacity, at, answers, recording.Limits{Numbers: pageNumbers})
+	numbers := min(pageNumbers, pageAll-p.used) / max(len(targets), 1)
+	if numbers < pageLeast {
+		return &html.Case{Trace: t, Capacity: capacity, At: at, Answers: answers,
+			Missing: "There is no memory map of it: with those before it the page would be too large. shatter replay --html FILE draws it."}, nil
+	}
+	c, err := newCase(program, targets, p.newDevice(), p.newDevice(), capacity, at, answers, recording.Limits{Numbers: numbers})
+	if err == nil && c.Group != nil {
+		for _, r := range c.Group.Recordings {
+			p.used += len(r.Steps)
+		}
+	}
+	return c, err
 }
 
 // answer is a replay without what only one trace at a time is worth: relations and witnesses.
