@@ -10,7 +10,7 @@ func Merge(names []string, parts []*Night) (*Night, error) {
 	first := parts[0]
 	out := &Night{
 		Schema: Schema, Shatter: first.Shatter, Seed: first.Seed, SeedFrom: first.SeedFrom, Generators: first.Generators, Device: first.Device,
-		Allocators: first.Allocators, Merged: len(parts), Findings: []Finding{}, Known: []Count{}, Lost: []Loss{}, Faults: []string{},
+		Allocators: first.Allocators, ReplayFlags: first.ReplayFlags, Merged: len(parts), Findings: []Finding{}, Known: []Count{}, Lost: []Loss{}, Faults: []string{},
 		Panel: PanelResult{Logs: first.Panel.Logs}, Timing: Timing{Started: first.Timing.Started, Budget: first.Timing.Budget},
 	}
 	shards := map[string]string{}

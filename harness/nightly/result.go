@@ -26,6 +26,8 @@ type Night struct {
 	Generators int      `json:"generators"`
 	Device     string   `json:"device"`
 	Allocators []string `json:"allocators"`
+	// ReplayFlags are the flags that replay lines carry beside allocator and capacity.
+	ReplayFlags []string `json:"replay_flags,omitempty"`
 	// Shard is i/n if this is a part of a night, Merged the number of parts that it was merged from.
 	Shard  string `json:"shard,omitempty"`
 	Merged int    `json:"merged,omitempty"`

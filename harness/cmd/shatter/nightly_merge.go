@@ -89,8 +89,8 @@ func mergePending(dirs []string, parts []*nightly.Night, out string, whole *nigh
 				if g := &whole.Findings[w]; g.Signature == f.Signature {
 					file := filepath.Join(out, c.Path())
 					g.File = c.Path()
-					g.Replay = reports.Replay(file, g.Target, g.Capacity)
-					g.ShrinkLine = reports.Shrink(&g.Finding, file, g.Target, g.Capacity)
+					g.Replay = reports.Replay(file, g.Target, g.Capacity, whole.ReplayFlags...)
+					g.ShrinkLine = reports.Shrink(&g.Finding, file, g.Target, g.Capacity, whole.ReplayFlags...)
 				}
 			}
 		}
