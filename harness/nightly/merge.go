@@ -44,6 +44,7 @@ func (n *Night) add(p *Night) {
 	n.Faults = append(n.Faults, p.Faults...)
 	n.Panel.Ran += p.Panel.Ran
 	n.Panel.Skipped += p.Panel.Skipped
+	n.Panel.Unreached += p.Panel.Unreached
 	n.Panel.Rejected += p.Panel.Rejected
 	n.Panel.Rows += p.Panel.Rows
 	for _, r := range p.Panel.References {

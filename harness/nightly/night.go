@@ -93,7 +93,6 @@ type night struct {
 type seen struct {
 	at     int             // in Night.Findings
 	traces map[string]bool // by hash
-	task   Task            // that found it first
 }
 
 // Run does a night, into out, until everything is done, the time is over or ctx ends. The error is one of the harness or its
@@ -197,8 +196,7 @@ func (n *night) done(t Task, a *Answer, loss *Loss) {
 	case loss != nil:
 		n.losing(t, loss)
 	case a == nil:
-		n.out.Unfinished++
-		n.cutOff(t, "the night's end cut it off")
+		n.unreached(t, "the night's end cut it off")
 	default:
 		n.answered(t, a)
 	}
@@ -306,18 +304,26 @@ func (n *night) count(t Task, a *Answer) {
 	}
 }
 
-// unfinished counts what was still to be done.
+// unreached enters a task that was not done.
+func (n *night) unreached(t Task, why string) {
+	n.out.Unfinished++
+	if t.Kind == Panel || t.Kind == Case {
+		n.out.Panel.Unreached++
+	}
+	n.cutOff(t, why)
+}
+
+// unfinished enters what was still to be done. A panel that has not come to its end is no green night.
 func (n *night) unfinished() {
-	for _, t := range n.urgent {
-		n.out.Unfinished++
-		n.cutOff(t, "the night's end came first")
-	}
-	for _, t := range n.shrinks {
-		n.out.Unfinished++
-		n.cutOff(t, "the night's end came first")
-	}
+	left := append(n.urgent, n.shrinks...)
 	for ; n.panel < len(n.Panel); n.panel += n.Shards {
-		n.out.Unfinished++
+		left = append(left, n.Panel[n.panel])
+	}
+	for _, t := range left {
+		n.unreached(t, "the night's end came first")
+	}
+	if k := n.out.Panel.Unreached; k > 0 && !n.out.Interrupted && n.err == nil {
+		n.out.Faults = append(n.out.Faults, fmt.Sprintf("%d of the panel's %d tasks were not reached within %s: give the night more time", k, n.out.Panel.Logs, n.Time))
 	}
 	if errors.Is(n.err, errNoWorkers) {
 		n.err = fmt.Errorf("%w: %w", executor.ErrHarness, n.err)

@@ -318,6 +318,18 @@ func TestDeadline(t *testing.T) {
 	require.Equal(t, []int{2, 2, 0}, []int{out.Explored.Sequences, out.Unfinished, len(out.Lost)})
 }
 
+// TestPanelTooLong: a panel that has not come to its end is no green night.
+func TestPanelTooLong(t *testing.T) {
+	t.Parallel()
+	c := config(t, "slow")
+	c.Time = 2 * time.Second
+	c.Panel = append(c.Panel, Task{Kind: Panel, Index: 2}, Task{Kind: Panel, Index: 3}, Task{Kind: Panel, Index: 4})
+	out := Night{Panel: PanelResult{Logs: len(c.Panel)}}
+	require.NoError(t, Run(context.Background(), c, &out))
+	require.Equal(t, 3, out.Panel.Unreached)
+	require.Equal(t, []string{"3 of the panel's 6 tasks were not reached within 2s: give the night more time"}, out.Faults)
+}
+
 // TestInterrupted: an interruption ends the night within seconds, and says what was not done.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()

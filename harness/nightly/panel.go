@@ -12,11 +12,13 @@ import (
 type PanelResult struct {
 	// Logs is how many pairs of trace and settings the panel has, times the allocators, and cases. Ran of them were run (in this
 	// shard), Skipped need a larger device, and Rejected are settings that an allocator does not take.
-	Logs     int `json:"logs"`
-	Ran      int `json:"ran"`
-	Skipped  int `json:"skipped"`
-	Rejected int `json:"rejected"`
-	Rows     int `json:"rows"`
+	Logs    int `json:"logs"`
+	Ran     int `json:"ran"`
+	Skipped int `json:"skipped"`
+	// Unreached is how many the night's end kept from running.
+	Unreached int `json:"unreached"`
+	Rejected  int `json:"rejected"`
+	Rows      int `json:"rows"`
 	// References are what the decisions were held against.
 	References []Reference `json:"references"`
 }

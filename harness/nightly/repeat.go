@@ -13,7 +13,7 @@ func (n *night) finding(t Task, f *Found) {
 	signature := f.Signature()
 	s := n.found[signature]
 	if s == nil {
-		s = &seen{at: len(n.out.Findings), traces: map[string]bool{}, task: t}
+		s = &seen{at: len(n.out.Findings), traces: map[string]bool{}}
 		n.found[signature] = s
 		n.out.Findings = append(n.out.Findings, Finding{
 			Signature: signature, Status: Suspect, Why: "it was not looked for again", Found: *f, First: f.Trace, Source: source(&t),
@@ -140,7 +140,7 @@ func (n *night) ended(t Task, l *Loss) {
 		n.out.Findings[s.at].Traces++
 		return
 	}
-	s := &seen{at: len(n.out.Findings), traces: map[string]bool{f.Hash: true}, task: t}
+	s := &seen{at: len(n.out.Findings), traces: map[string]bool{f.Hash: true}}
 	n.found[f.Signature()] = s
 	n.out.Findings = append(n.out.Findings, Finding{
 		Signature: f.Signature(), Status: Red, Why: "the same task ended two workers", Found: *f, First: f.Trace, Source: source(&t), Traces: 1,

@@ -246,6 +246,7 @@ func (f *nightFlags) run(c *cobra.Command) error {
 		Schema: nightly.Schema, Shatter: version, Seed: f.seed, SeedFrom: f.seedFrom, Generators: gen.Version, Device: f.dev.Name,
 		Allocators: f.allocatorNames(), ReplayFlags: f.replayFlags(), Panel: nightly.PanelResult{Logs: len(panel)},
 	}
+	out.Timing.Started, out.Timing.Budget, out.Timing.Workers = start.UTC().Format(time.RFC3339), f.time.Seconds(), f.workers
 	if f.n > 1 {
 		out.Shard = fmt.Sprintf("%d/%d", f.i, f.n)
 	}
@@ -265,7 +266,11 @@ func (f *nightFlags) run(c *cobra.Command) error {
 		},
 		Workers: f.workers, Watchdog: f.watchdog, Start: start, Time: f.time, Panel: panel, Explore: explore, Shard: f.i, Shards: f.n,
 		Simulated: f.dev.Kind == "sim", Folder: f.out, Decided: k.decided, Keep: k.keep,
-		Progress: func(*nightly.Night, int) { tasks++; bar.set(tasks, 0) },
+		Progress: func(n *nightly.Night, _ int) {
+			tasks++
+			bar.set(tasks, 0)
+			k.checkpoint(n)
+		},
 	}, out)
 	bar.done()
 	if e := k.close(); err == nil {
@@ -274,7 +279,6 @@ func (f *nightFlags) run(c *cobra.Command) error {
 	if err != nil {
 		out.Faults = append(out.Faults, err.Error())
 	}
-	out.Timing.Started, out.Timing.Budget, out.Timing.Workers = start.UTC().Format(time.RFC3339), f.time.Seconds(), f.workers
 	out.Timing.Seconds = time.Since(start).Seconds()
 	if err := writeNight(f.out, out); err != nil {
 		return faultError{err}

@@ -73,6 +73,22 @@ type keeper struct {
 	references []earlier
 	recorders  []*conform.Recorder // by allocator
 	traces     map[string]*trace.Trace
+	written    time.Time // of the last checkpoint
+}
+
+// checkpointEvery is how much of a night is lost at most if its process is killed; traces of findings are written at once.
+const checkpointEvery = 30 * time.Second
+
+// checkpoint writes the document as it stands, as that of a night that was interrupted. If it cannot be written, nor can the last one,
+// which says so.
+func (k *keeper) checkpoint(n *nightly.Night) {
+	if time.Since(k.written) < checkpointEvery {
+		return
+	}
+	k.written = time.Now()
+	now := *n
+	now.Interrupted = true
+	_ = results.WriteWith(filepath.Join(k.f.out, nightly.File), func(w io.Writer) error { return reports.WriteNight(w, &now, "json") })
 }
 
 // earlier is something to compare with.
@@ -85,7 +101,7 @@ type earlier struct {
 
 // newKeeper opens what is compared with, before the night replaces it.
 func (f *nightFlags) newKeeper(out *nightly.Night, folder fs.FS, logs []conform.Log) (*keeper, error) {
-	k := &keeper{f: f, out: out, folder: folder, logs: logs, traces: map[string]*trace.Trace{}}
+	k := &keeper{f: f, out: out, folder: folder, logs: logs, traces: map[string]*trace.Trace{}, written: time.Now()}
 	if err := os.MkdirAll(filepath.Join(f.out, string(corpus.Pending)), 0o755); err != nil {
 		return nil, faultError{err}
 	}
