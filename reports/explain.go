@@ -26,7 +26,7 @@ type Basis struct {
 	Written      string `json:"written_by"`
 	// Verified is how the replay agrees with the recorded decisions; nil for traces, which record none.
 	Verified *whatif.Verified `json:"verified,omitempty"`
-	// PrivateBytes of ReservedBytes lie in private pools, which are not modelled.
+	// PrivateBytes of ReservedBytes lie in private pools.
 	PrivateBytes  uint64   `json:"private_bytes"`
 	ReservedBytes uint64   `json:"reserved_bytes"`
 	Exact         []string `json:"exact"`
@@ -78,7 +78,7 @@ func (e *Explained) WriteText(w io.Writer) error {
 // head is what stands before everything else: what is not modelled.
 func (b *Basis) head(p *printer) {
 	if b.PrivateBytes > 0 {
-		p.line("%.0f %% of bytes in private pools, not modelled: what follows is about the rest", 100*float64(b.PrivateBytes)/float64(max(b.ReservedBytes, 1)))
+		p.line("%.0f %% of bytes in private pools (CUDA graphs, MemPool)", 100*float64(b.PrivateBytes)/float64(max(b.ReservedBytes, 1)))
 	}
 	conf := b.Settings
 	if conf == "" {

@@ -20,7 +20,8 @@ type startBlock struct {
 type past struct {
 	regions regions
 	blocks  []startBlock // by address
-	private []uint64     // a bit an entry: it lies in a private pool
+	private []uint16     // by entry: the private pool that it lies in, from 1 in the order of pools; nil if none does
+	pools   []Pool
 	// What does not fit together: entries outside every segment, frees and allocations that contradict the rest.
 	outside, contradictions int
 	first                   string
@@ -34,6 +35,7 @@ type backwards struct {
 	events []Event
 	set    *caching.Settings
 	active map[uint64]startBlock
+	listed []Pool // of the file, which entries name by number
 }
 
 func (s *Snapshot) backwards(device int, set *caching.Settings) *past {
@@ -41,7 +43,7 @@ func (s *Snapshot) backwards(device int, set *caching.Settings) *past {
 	if device < len(s.Traces) {
 		b.events = s.Traces[device]
 	}
-	b.private = make([]uint64, (len(b.events)+63)/64)
+	b.listed = s.Pools
 	for i := range s.Segments {
 		g := &s.Segments[i]
 		if g.Device != device {
@@ -85,7 +87,7 @@ func (b *backwards) undo(i int, unseen map[uint64]bool) {
 	switch e.Action {
 	case Alloc:
 		b.place(i, e)
-		if _, ok := b.active[e.Addr]; !ok && !b.isPrivate(i) {
+		if _, ok := b.active[e.Addr]; !ok {
 			// Its free is not recorded: it was freed before another allocation at its place.
 			b.contradict("entry %d: the block at %#x is allocated and nobody frees it, but it is not there at the end", i, e.Addr)
 		}
@@ -125,7 +127,9 @@ func (b *backwards) undo(i int, unseen map[uint64]bool) {
 			return
 		}
 		// The pool is not recorded; only the small pool buys 2 MiB.
-		b.regions.insert(region{addr: e.Addr, size: e.Size, stream: e.Stream, small: e.Size == 2<<20})
+		g := region{addr: e.Addr, size: e.Size, stream: e.Stream, small: e.Size == 2<<20, pool: b.named(e)}
+		b.regions.insert(g)
+		b.markPrivate(i, &g)
 	case SegmentMap:
 		if g := b.regions.holding(e.Addr, e.Size); g != nil {
 			b.markPrivate(i, g)
@@ -138,9 +142,9 @@ func (b *backwards) undo(i int, unseen map[uint64]bool) {
 			b.contradict("entry %d: the range at %#x is unmapped and mapped later", i, e.Addr)
 			return
 		}
-		b.regions.join(region{
-			addr: e.Addr, size: e.Size, stream: e.Stream, expandable: true, small: b.smallRange(e),
-		})
+		g := region{addr: e.Addr, size: e.Size, stream: e.Stream, expandable: true, small: b.smallRange(e), pool: b.named(e)}
+		b.regions.join(g)
+		b.markPrivate(i, &g)
 	}
 }
 
@@ -176,12 +180,50 @@ func (b *backwards) place(i int, e *Event) {
 }
 
 func (b *backwards) markPrivate(i int, g *region) {
-	if g.pool != (Pool{}) || b.events[i].Pool != 0 {
-		b.private[i>>6] |= 1 << (i & 63)
+	pool := g.pool
+	if pool == (Pool{}) {
+		pool = b.named(&b.events[i])
+	}
+	if n := b.poolID(pool); n > 0 {
+		if b.private == nil {
+			b.private = make([]uint16, len(b.events))
+		}
+		b.private[i] = n
 	}
 }
 
-func (p *past) isPrivate(i int) bool { return p.private[i>>6]>>(i&63)&1 != 0 }
+// named is the pool that an entry names itself, as entries do from 2.12 on.
+func (b *backwards) named(e *Event) Pool { return poolNamed(b.listed, e) }
+
+func poolNamed(listed []Pool, e *Event) Pool {
+	if int(e.Pool) < len(listed) {
+		return listed[e.Pool]
+	}
+	return Pool{}
+}
+
+// poolID numbers the private pools from 1, in the order in which they are met; 0 is the default pool.
+func (p *past) poolID(pool Pool) uint16 {
+	if pool == (Pool{}) {
+		return 0
+	}
+	i := slices.Index(p.pools, pool)
+	if i < 0 {
+		i = len(p.pools)
+		p.pools = append(p.pools, pool)
+	}
+	return uint16(i + 1)
+}
+
+// poolOf is the private pool that an entry lies in, 0 for the default one or where it is not known.
+func (p *past) poolOf(i int) uint16 {
+	if p.private == nil {
+		return 0
+	}
+	return p.private[i]
+}
+
+func (p *past) isPrivate(i int) bool { return p.poolOf(i) != 0 }
 
 // finish sorts the blocks and infers the sizes that were not recorded.
 func (b *backwards) finish() {

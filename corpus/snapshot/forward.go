@@ -3,6 +3,7 @@ package snapshot
 import (
 	"slices"
 
+	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/caching"
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/harness/trace"
@@ -32,6 +33,9 @@ type forward struct {
 	idle    []device.Stream // streams for pending frees that are not in use
 	used    device.Stream   // the next one never used
 
+	open      allocators.PoolID // the private pool that requests go to
+	pools     trace.PoolSet
+	uses      map[allocators.PoolID]int
 	reserved  uint64              // as recorded, private pools included
 	modes     map[int]releaseMode // that are not the first choice, by entry
 	doubtful  []doubt
@@ -39,13 +43,13 @@ type forward struct {
 	missing   []string
 	completed []uint64
 	segments  []int32 // entries of segments and ranges since the last request
-	stats     struct{ impliedFrees, unknownFrees, pendings, emptied, retries, oddSizes int }
+	stats     struct{ openings, impliedFrees, unknownFrees, pendings, emptied, retries, oddSizes int }
 }
 
 func newForward(m *Imported, p *past, events []Event, set *caching.Settings, o Options) *forward {
 	f := &forward{
 		m: m, p: p, events: events, set: set, fraction: o.Fraction, asked: o.Request, live: make(map[uint64]uint64, len(p.blocks)),
-		pending: map[uint64]pendingFree{}, streams: []uint64{0},
+		pending: map[uint64]pendingFree{}, streams: []uint64{0}, uses: map[allocators.PoolID]int{},
 	}
 	seen := map[uint64]bool{0: true}
 	add := func(s uint64) {
@@ -85,12 +89,10 @@ func (f *forward) emit(entry int, op trace.Op) int {
 func (f *forward) run() {
 	f.start()
 	for i := range f.events {
-		if f.p.isPrivate(i) {
-			continue
-		}
 		f.entry(i, &f.events[i])
 	}
 	f.settle(len(f.events))
+	f.leave()
 	if f.asked > 0 {
 		f.m.OOMs = append(f.m.OOMs, f.emit(-1, trace.Op{Kind: trace.Alloc, ID: f.ids, Bytes: f.asked}))
 	}
@@ -104,21 +106,24 @@ func (f *forward) start() {
 		sid  uint64
 		addr uint64
 	}
-	ranges := map[[2]uint64]base{} // of stream and pool
+	ranges := map[[3]uint64]base{} // of stream, pool and private pool
 	k := 0
 	for i := range regions {
 		g := &regions[i]
 		for k < len(f.p.blocks) && f.p.blocks[k].addr < g.addr {
 			k++ // it lies in no segment; that was counted
 		}
-		if g.pool != (Pool{}) {
-			continue
-		}
+		private := allocators.PoolID(f.p.poolID(g.pool))
 		op := trace.Op{
 			Kind: trace.Segment, ID: uint64(i), Bytes: g.size, Stream: f.stream(g.stream), Small: g.small, Expandable: g.expandable,
+			Pool: private,
+		}
+		if private != 0 {
+			f.uses[private] = 1
+			f.pools.Step(&op)
 		}
 		if g.expandable {
-			key := [2]uint64{g.stream, 0}
+			key := [3]uint64{g.stream, 0, uint64(private)}
 			if g.small {
 				key[1] = 1
 			}
@@ -175,6 +180,7 @@ func (f *forward) entry(i int, e *Event) {
 		f.segments = append(f.segments, int32(i))
 	case Alloc:
 		f.request(i, e)
+		f.enter(f.p.poolOf(i))
 		if id, ok := f.live[e.Addr]; ok {
 			f.stats.impliedFrees++
 			delete(f.live, e.Addr)
@@ -184,6 +190,7 @@ func (f *forward) entry(i int, e *Event) {
 		f.decide(op, e)
 	case OOM:
 		f.request(i, e)
+		f.enter(f.p.poolID(poolNamed(f.m.Snapshot.Pools, e)))
 		op := f.emit(i, trace.Op{Kind: trace.Alloc, ID: f.ids, Bytes: e.Size, Stream: f.stream(e.Stream)})
 		f.ids++
 		f.m.OOMs = append(f.m.OOMs, op)
@@ -233,6 +240,7 @@ func (f *forward) freeLater(i int, addr, id uint64) {
 	}
 	delete(f.live, addr)
 	f.pending[addr] = pendingFree{id, s}
+	f.leave()
 	f.emit(-1, trace.Op{Kind: trace.Record, ID: id, Stream: s})
 	f.emit(i, trace.Op{Kind: trace.Free, ID: id})
 }
@@ -244,10 +252,66 @@ func (f *forward) complete(waited bool) {
 		delete(f.pending, addr)
 		f.idle = append(f.idle, p.stream)
 		if !waited {
+			f.leave()
 			f.emit(-1, trace.Op{Kind: trace.Sync, Stream: p.stream})
 		}
 	}
 	f.completed = f.completed[:0]
+}
+
+// enter opens the private pool that a request lies in, and closes another one. When pools were open is not recorded; they are taken to
+// be so from the first request of a pool to what would not go on in one: a request of another pool, a free that waits for another stream,
+// an empty_cache.
+func (f *forward) enter(pool uint16) {
+	id := allocators.PoolID(pool)
+	if id == f.open {
+		return
+	}
+	f.leave()
+	if id == 0 {
+		return
+	}
+	begin := trace.Op{Kind: trace.PoolBegin, Pool: id, Stream: trace.AllStreams, Capture: f.p.pools[id-1].Graph != 0}
+	if !f.pools.Step(&begin) {
+		return // it was released: what comes now is left to the default pool
+	}
+	f.stats.openings++
+	f.emit(-1, begin)
+	f.open = id
+	if f.uses[id]++; f.uses[id] > 1 { // only the first one counts as a use that lasts
+		f.endUse(id)
+	}
+}
+
+// endUse releases a pool once.
+func (f *forward) endUse(id allocators.PoolID) {
+	op := trace.Op{Kind: trace.PoolRelease, Pool: id}
+	if f.pools.Step(&op) {
+		f.emit(-1, op)
+		f.uses[id]--
+	}
+}
+
+// leave closes the open private pool.
+func (f *forward) leave() {
+	if f.open == 0 {
+		return
+	}
+	op := trace.Op{Kind: trace.PoolEnd, Pool: f.open}
+	f.pools.Step(&op)
+	f.emit(-1, op)
+	f.open = 0
+}
+
+// releasePool releases a pool whose memory is given back next.
+func (f *forward) releasePool(id allocators.PoolID) {
+	for id != 0 && f.uses[id] > 0 {
+		before := f.uses[id]
+		f.endUse(id)
+		if f.uses[id] == before {
+			return
+		}
+	}
 }
 
 // settle takes what was recorded since the last request and belongs to none: an empty_cache.
@@ -261,6 +325,10 @@ func (f *forward) settle(i int) {
 // emptyCache writes one, with the first n of the segments' entries as what it did.
 func (f *forward) emptyCache(i, n int) {
 	f.stats.emptied++
+	f.leave()
+	for _, k := range f.segments[:n] {
+		f.releasePool(allocators.PoolID(f.p.poolOf(int(k))))
+	}
 	op := f.emit(-1, trace.Op{Kind: trace.EmptyCache})
 	f.complete(true)
 	for _, k := range f.segments[:n] {
@@ -302,6 +370,12 @@ func (f *forward) request(i int, e *Event) {
 		f.emptyCache(i, g.last+1)
 	default:
 		f.stats.retries++
+		for _, k := range f.segments {
+			if a := f.events[k].Action; a == SegmentFree || a == SegmentUnmap {
+				f.leave()
+				f.releasePool(allocators.PoolID(f.p.poolOf(int(k))))
+			}
+		}
 		f.complete(mode == retried)
 	}
 }
@@ -452,6 +526,9 @@ func (f *forward) report() {
 	if s.pendings > 0 {
 		m.infer("%d frees waited for other streams, which are not recorded: each waits on a stream of its own until the entry that says "+
 			"that it completed", s.pendings)
+	}
+	if s.openings > 0 {
+		m.infer("%d openings of private pools (CUDA graphs, MemPool): the recording does not say when one was open, only which requests went there", s.openings)
 	}
 	if s.retries > 0 || s.emptied > 0 {
 		m.infer("%d releases taken for retries after a failed purchase or for garbage collection, %d for calls of empty_cache", s.retries, s.emptied)

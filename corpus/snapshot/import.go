@@ -75,7 +75,7 @@ type Imported struct {
 	Loss Loss
 }
 
-// PrivateShare is the share, 0 to 1, of the reserved bytes that lie in private pools, which are not modelled.
+// PrivateShare is the share, 0 to 1, of the reserved bytes that lie in private pools.
 func (m *Imported) PrivateShare() float64 {
 	if m.Reserved == 0 {
 		return 0
@@ -178,9 +178,6 @@ func Import(s *Snapshot, dev int, o Options) (*Imported, error) {
 				m.Private += g.Size
 			}
 		}
-	}
-	if m.Private > 0 {
-		m.miss("%.0f %% of reserved bytes (%d) in private pools, not modelled", 100*m.PrivateShare(), m.Private)
 	}
 	m.endState()
 	if err := m.resolve(func(modes map[int]releaseMode) (*forward, error) {
@@ -357,11 +354,11 @@ func (m *Imported) report(p *past, events []Event) {
 	}
 }
 
-// endState lists what the file says of the end, without private pools.
+// endState lists what the file says of the end.
 func (m *Imported) endState() {
 	for i := range m.Snapshot.Segments {
 		g := &m.Snapshot.Segments[i]
-		if g.Device != m.Device || g.Pool != (Pool{}) {
+		if g.Device != m.Device {
 			continue
 		}
 		m.End.Segments = append(m.End.Segments, whatif.EndSegment{Addr: g.Addr, Size: g.Size, Small: g.Small, Expandable: g.Expandable})

@@ -207,7 +207,7 @@ func segmentsOf(s *allocators.Snapshot) []Segment {
 				continue
 			}
 			if !open {
-				out = append(out, Segment{Addr: uint64(b.Addr), Stream: handleOf(g.Stream), Small: g.Small, Expandable: g.Expandable})
+				out = append(out, Segment{Addr: uint64(b.Addr), Stream: handleOf(g.Stream), Small: g.Small, Expandable: g.Expandable, Pool: Pool{User: uint64(g.Pool)}})
 				open = true
 			}
 			last := &out[len(out)-1]
