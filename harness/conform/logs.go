@@ -57,6 +57,8 @@ type LogReport struct {
 	Rejected int
 	// Differences has the first difference of each divergent log, in order of the index.
 	Differences []Difference
+	// Pools says that a trace opens private pools.
+	Pools bool
 }
 
 // IsLogFolder tells whether a folder holds decision logs.
@@ -163,6 +165,11 @@ func CompareLogsOn(dir string, alloc *catalog.Spec, progress func(done, total in
 	}
 	wg.Wait()
 	rep := &LogReport{Logs: len(logs)}
+	for _, p := range programs {
+		for i := range p.Trace.Ops {
+			rep.Pools = rep.Pools || p.Trace.Ops[i].Kind.OnPool()
+		}
+	}
 	for _, a := range answers {
 		if a.err != nil {
 			return nil, a.err

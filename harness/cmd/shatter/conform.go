@@ -77,7 +77,7 @@ func conformOne(c *cobra.Command, path string, traces []string, target *catalog.
 		if rep.Rejected > 0 {
 			fmt.Fprintf(out, "%d of the divergent logs were not run: the allocator rejects their settings\n", rep.Rejected)
 		}
-		fmt.Fprintf(out, "not covered by decision logs: %s\n", conform.NotCovered)
+		fmt.Fprintf(out, "not covered by decision logs: %s\n", conform.NotCovered(rep.Pools))
 		fmt.Fprintf(out, "%d logs, %d rows, %d divergent\n", rep.Logs, rep.Rows, rep.Divergent)
 		return rep.Divergent > 0, nil
 	}
