@@ -297,7 +297,7 @@ func (s *suite) sayUnchecked(t *testing.T) {
 		}
 	}
 	_, ok := a.(allocators.StreamRecorder)
-	lacks(ok, "reuse before event (no Record)")
+	lacks(ok, "reuse before event, and under queued work (no Record)")
 	_, ok = a.(allocators.CacheEmptier)
 	lacks(ok, "everything returned (no EmptyCache)")
 	_, ok = a.(allocators.StatsReader)

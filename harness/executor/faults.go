@@ -52,6 +52,9 @@ func (f *faults) repeat(r *Run, s *step, failure error) error {
 		}
 		r.foreign, f.foreign = 0, false
 	}
+	if r.outcome == OOM && r.state.Held {
+		r.state.HeldOOMs++ // the allocator counts this attempt too
+	}
 	f.checkLeft(r, s, hits)
 	if r.stopped {
 		return nil

@@ -371,7 +371,8 @@ func (r *Run) perform(s *step) error {
 			return nil
 		}
 		r.block = sl.block
-		if r.checked && r.heap.At(s.slot) != nil {
+		// Who cannot be told of streams is not asked to mind the work on them.
+		if r.checked && r.recordUse != nil && r.heap.At(s.slot) != nil {
 			return harness(r.heap.Use(s.slot, s.stream))
 		}
 	case trace.EmptyCache:
