@@ -1,0 +1,106 @@
+package properties
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/caching"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/device/simdev"
+	"github.com/shatter-gpu/shatter/allocators/direct"
+	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/trace"
+)
+
+// TestAtMost: where pending blocks are counted, an allocator without a promise may count all of them, none, or some.
+func TestAtMost(t *testing.T) {
+	for _, c := range []struct {
+		promised           bool
+		got, live, pending uint64
+		ok                 bool
+	}{
+		{false, 10, 10, 5, true}, {false, 12, 10, 5, true}, {false, 15, 10, 5, true}, {false, 9, 10, 5, false}, {false, 16, 10, 5, false},
+		{true, 10, 10, 5, false}, {true, 12, 10, 5, false},
+	} {
+		s := &executor.State{}
+		if c.promised {
+			s.Promise.Kind = allocators.PromiseN
+		}
+		v := atMost(s, "A3", "active", c.got, c.live, c.pending)
+		require.Equal(t, c.ok, v == nil, "%+v", c)
+		if v != nil {
+			require.Equal(t, "A3", v.Rule)
+		}
+	}
+}
+
+// TestGrowsUnflushed: what a first attempt can map, to the byte: what is mapped counts, and classic segments that are in use; the
+// limit and the device bound it, and the address space a new segment.
+func TestGrowsUnflushed(t *testing.T) {
+	const mib = 1 << 20
+	view := func(live bool) *executor.View {
+		v := &executor.View{}
+		state := allocators.Free
+		if live {
+			state = allocators.Live
+		}
+		v.Segments = []allocators.SegmentInfo{
+			{Addr: 0, Size: 100 * mib, Expandable: true, PageSize: 20 * mib, First: 0, Count: 2},
+			{Addr: 1 << 40, Size: 20 * mib, First: 2, Count: 1},
+		}
+		v.Blocks = []allocators.BlockInfo{
+			{Addr: 0, Size: 40 * mib, State: allocators.Live, Expandable: true}, {Addr: 40 * mib, Size: 60 * mib, State: allocators.Unmapped, Expandable: true},
+			{Addr: 1 << 40, Size: 20 * mib, State: state},
+		}
+		return v
+	}
+	for _, c := range []struct {
+		live             bool
+		size             uint64
+		available, limit uint64 // MiB
+		reservation      uint64
+		want             bool
+	}{
+		{false, 30, 80, 0, 120, true}, {false, 30, 79, 0, 120, false}, // 40 mapped, 2 pages more
+		{true, 30, 100, 0, 120, true}, {true, 30, 99, 0, 120, false}, // and a classic segment in use
+		{false, 30, 200, 70, 120, true}, {false, 30, 200, 69, 120, false}, // a purchase of 30 under the limit
+		{false, 61, 120, 0, 120, true}, {false, 61, 119, 0, 120, false}, // a segment of its own
+		{false, 61, 900, 0, 61, true}, {false, 61, 900, 0, 60, false},
+	} {
+		q := request{n: c.size * mib, size: c.size * mib, buy: c.size * mib, page: 20 * mib, available: c.available * mib, reservation: c.reservation * mib}
+		q.Kind = allocators.PromiseX
+		q.MaxSplitSize = 1 << 62
+		q.HasLimit, q.Limit = c.limit > 0, c.limit*mib
+		p := &predictor{}
+		require.Equal(t, c.want, p.growsUnflushed(view(c.live), &q), "%+v", c)
+	}
+}
+
+// TestHistoryOf: what relations compare of each operation.
+func TestHistoryOf(t *testing.T) {
+	const mib = 1 << 20
+	tr, err := trace.ParseString("history", "alloc 0 3MiB\nalloc 1 100\nalloc 2 900MiB\nfree 0\nempty_cache\n")
+	require.NoError(t, err)
+	c := &executor.Case{NewDevice: func(capacity uint64) (device.Device, error) { return simdev.New(simdev.Options{Capacity: capacity}) }}
+	h, err := historyOf(c, tr, executor.Target{Name: "classic", New: func(d device.Device) (allocators.Allocator, error) {
+		return caching.New(d, caching.DefaultSettings())
+	}}, 60*mib)
+	require.NoError(t, err)
+	require.Len(t, h, 5)
+	for i, want := range []event{
+		{kind: trace.Alloc, outcome: executor.OK, segment: 1, size: 3 * mib, reserved: 20 * mib, allocated: 3 * mib, live: 1, requested: 3 * mib, bought: true},
+		{kind: trace.Alloc, outcome: executor.OK, segment: 2, size: 512, reserved: 22 * mib, allocated: 3*mib + 512, live: 2, requested: 3*mib + 100, bought: true},
+		{kind: trace.Alloc, outcome: executor.OOM, reserved: 22 * mib, allocated: 3*mib + 512, live: 2, requested: 3*mib + 100, bought: true},
+		{kind: trace.Free, outcome: executor.OK, size: 3 * mib, reserved: 22 * mib, allocated: 512, live: 1, requested: 100},
+		{kind: trace.EmptyCache, outcome: executor.OK, reserved: 2 * mib, allocated: 512, live: 1, requested: 100, bought: true},
+	} {
+		got := h[i]
+		got.segment = min(got.segment, want.segment)
+		require.Equal(t, want, got, "operation %d", i)
+	}
+	h, err = historyOf(c, tr, executor.Target{Name: "direct", New: func(d device.Device) (allocators.Allocator, error) { return direct.New(d), nil }}, 60*mib)
+	require.NoError(t, err)
+	require.Len(t, h, 5)
+}
