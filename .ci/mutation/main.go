@@ -16,10 +16,11 @@ package main
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"os"
 	"runtime"
@@ -98,9 +99,8 @@ func drawn(list []change, n int, seed uint64) ([]change, error) {
 		if err := list[i].read(); err != nil {
 			return nil, err
 		}
-		h := fnv.New64a()
-		fmt.Fprintf(h, "%d %s %d", seed, &list[i], list[i].column)
-		places[list[i].at()] = h.Sum64()
+		sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %d", seed, &list[i], list[i].column))
+		places[list[i].at()] = binary.BigEndian.Uint64(sum[:])
 	}
 	slices.SortStableFunc(list, func(a, b change) int { return cmp.Compare(places[a.at()], places[b.at()]) })
 	if n > 0 && n < len(list) {
