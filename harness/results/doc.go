@@ -8,6 +8,7 @@
 //	summary.json      the document of `shatter run --json` (shatter.run/1) without its member timing
 //	timing.json       that member: all that varies from run to run
 //	findings/*.trace  the smallest trace of each signature
+//	report.html       the same for people (package reports/html)
 //	report.html       all of it as a page, with memory maps to step through (shatter report render)
 //
 // Everything but the journal follows from the journal, in order of the index. So it does not matter in which order, by how many

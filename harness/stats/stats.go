@@ -3,7 +3,7 @@
 //
 // In go plain numbers with a description of where they came from; out come results that carry their own doubts
 // (Warnings) and their exact JSON. The package knows nothing of allocators, traces or devices, reads no clock and
-// draws no random numbers: the same numbers give the same bytes, however they were split into shards.
+// draws its random numbers (Mean) from a fixed seed: the same numbers give the same bytes, however they were split into shards.
 //
 // Every interval assumes that the sequences are independent draws from the population named beside them. Results of
 // a fuzzer or a hunt are not such draws, and no interval makes them so.
