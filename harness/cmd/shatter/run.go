@@ -27,6 +27,9 @@ import (
 // defaultSequences is enough for over a million operations on each of two allocators, and takes well under half a minute.
 const defaultSequences = 245
 
+// timeForPages is how much of --time is kept for waterfalls and the page, at most; a tenth of less time.
+const timeForPages = 15 * time.Second
+
 // relateEvery is which sequences of a workload relations are asked about: all of them, since they look at the beginning only.
 const relateEvery = 1
 
@@ -223,7 +226,13 @@ func (f *runFlags) run(c *cobra.Command) error {
 		total = (cfg.Sequences - cfg.Shard + cfg.Shards - 1) / cfg.Shards
 	}
 	var kept campaign.Findings
-	err = campaign.Execute(ctx, cfg, func(s *campaign.Sequence) error {
+	runs := ctx // the sequences end earlier, so that what is made of them is ready in time
+	if f.time > 0 && f.out != "" {
+		var cancel context.CancelFunc
+		runs, cancel = context.WithDeadline(ctx, start.Add(f.time-min(f.time/10, timeForPages)))
+		defer cancel()
+	}
+	err = campaign.Execute(runs, cfg, func(s *campaign.Sequence) error {
 		done := results.Of(s, kinds[s.Workload], cfg.Params)
 		j.Sequences = append(j.Sequences, done)
 		for _, r := range s.Runs {
