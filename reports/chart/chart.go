@@ -10,6 +10,8 @@ import (
 	"encoding/xml"
 	"fmt"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -33,11 +35,22 @@ const (
 	legendLetters = 46
 )
 
-// Standalone makes a file of a diagram.
-func Standalone(svg string) []byte {
+// titleRow is the room for the title of a Standalone file.
+const titleRow = 26
+
+var size = regexp.MustCompile(`viewBox="0 0 (\d+) (\d+)" width="\d+" height="\d+"`)
+
+// Standalone makes a file of a diagram, with its title over it.
+func Standalone(title, svg string) []byte {
 	head, rest, _ := strings.Cut(svg, ">")
-	return []byte(head + ` xmlns="http://www.w3.org/2000/svg">` + "\n<style>\n" + Style + "</style>\n" +
-		`<rect class="paper" width="100%" height="100%"/>` + rest + "\n")
+	m := size.FindStringSubmatch(head)
+	height, _ := strconv.Atoi(m[2])
+	head = strings.Replace(head, m[0], fmt.Sprintf(`viewBox="0 %d %d %d" width="%d" height="%d"`,
+		-titleRow, Width, height+titleRow, Width, height+titleRow), 1)
+	c := &canvas{}
+	c.add(`<rect class="paper" y="%d" width="100%%" height="100%%"/>`, -titleRow)
+	c.text(4, 14-titleRow, "start", "title", Shorten(title, Width/9))
+	return []byte(head + ` xmlns="http://www.w3.org/2000/svg">` + "\n<style>\n" + Style + "</style>\n" + c.String() + rest + "\n")
 }
 
 // canvas collects elements.

@@ -184,9 +184,12 @@ func TestTextFits(t *testing.T) {
 // TestStandalone is a file of its own.
 func TestStandalone(t *testing.T) {
 	f := Fall{Title: `a "b" <c>`, Format: func(v float64) string { return fmt.Sprint(v) }, Parts: []Part{{Name: "<x>", Value: 1, Total: true}}}
-	file := string(Standalone(f.SVG()))
+	file := string(Standalone("above & all", f.SVG()))
 	require.True(t, strings.HasPrefix(file, `<svg class="chart"`))
 	require.Contains(t, file, `xmlns="http://www.w3.org/2000/svg">`)
-	list, _, _ := texts(t, file)
-	require.Equal(t, "<x>", list[0].text)
+	list, _, height := texts(t, file)
+	require.Equal(t, "above & all", list[0].text)
+	require.Equal(t, "<x>", list[1].text)
+	_, _, inner := texts(t, f.SVG())
+	require.Equal(t, inner+titleRow, height)
 }

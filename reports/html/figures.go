@@ -25,7 +25,7 @@ func Diagrams(in *Run) []Diagram {
 			continue
 		}
 		for _, f := range workloadFigures(in, w) {
-			out = append(out, Diagram{Name: fileName(w.Name) + "-" + f.Name + ".svg", SVG: chart.Standalone(string(f.SVG))})
+			out = append(out, Diagram{Name: fileName(w.Name) + "-" + f.Name + ".svg", SVG: chart.Standalone(f.Title+" ("+w.Name+")", string(f.SVG))})
 		}
 	}
 	return out
