@@ -370,6 +370,19 @@ func TestNoWorkers(t *testing.T) {
 	}
 }
 
+// TestDeafWorker: one that does not even read its task is lost too.
+func TestDeafWorker(t *testing.T) {
+	t.Parallel()
+	deaf := func() *exec.Cmd { return exec.Command("sh", "-c", `echo '{"ready":true}'; kill -STOP $$`) }
+	p, err := startProcess(context.Background(), deaf, 10*time.Second)
+	require.NoError(t, err)
+	f := broken("large", "x")
+	f.Text = strings.Repeat("sync\n", 1<<20)
+	a, loss := p.ask(context.Background(), Task{Kind: Shrink, Found: &f}, 300*time.Millisecond)
+	require.Nil(t, a)
+	require.Equal(t, Hung, loss.Kind)
+}
+
 // TestShards: each task is done in exactly one shard.
 func TestShards(t *testing.T) {
 	t.Parallel()

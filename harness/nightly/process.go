@@ -116,13 +116,19 @@ func (p *process) ask(ctx context.Context, t Task, watchdog time.Duration) (*Ans
 	if err != nil {
 		return &Answer{Fault: err.Error()}, nil
 	}
-	if _, err := p.in.Write(append(line, '\n')); err != nil {
-		return nil, p.lost(t, Died)
-	}
+	written := make(chan error, 1) // a worker that hangs does not read either
+	go func() {
+		_, err := p.in.Write(append(line, '\n'))
+		written <- err
+	}()
 	timer := time.NewTimer(watchdog)
 	defer timer.Stop()
 	for {
 		select {
+		case err := <-written:
+			if err != nil {
+				return nil, p.lost(t, Died)
+			}
 		case m, ok := <-p.messages:
 			switch {
 			case !ok && p.garbled != nil:
