@@ -34,7 +34,7 @@ const Known175015 = "pytorch#175015"
 var WorkDone = executor.Property{
 	ID: "work-done-before-reuse",
 	Claim: "Freed memory that queued work still uses (operation use, on the block's own stream or a recorded one) is handed out only to " +
-		"that stream, and is unmapped only once the work is done.",
+		"that stream, by an allocator that can be told of streams, and is unmapped only once the work is done.",
 	Source: "specification 14.2, 17.5; contracts I9; https://github.com/pytorch/pytorch/issues/196258, https://github.com/pytorch/pytorch/issues/175015",
 	Op: func(s *executor.State) *executor.Violation {
 		z := s.Unmapped
@@ -42,7 +42,7 @@ var WorkDone = executor.Property{
 			return forgotten(s, z, executor.Broken("unmapped", "memory of the block of operation %d, %d bytes at %#x, was unmapped while work queued on stream %d uses it",
 				z.Op, z.Size, uint64(z.Addr), z.On))
 		}
-		if z = s.Queued; z == nil {
+		if z = s.Queued; z == nil || !s.KnowsStreams {
 			return nil
 		}
 		return forgotten(s, z, executor.Broken("reused", "%d bytes at %#x handed out on stream %d while work queued on stream %d uses the block of operation %d there",

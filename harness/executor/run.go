@@ -175,7 +175,7 @@ func Start(p *Program, t Target, o Options) (*Run, error) {
 	if r.alloc, err = t.New(r.dev); err != nil {
 		return nil, fmt.Errorf("%s cannot start: %w", t.Name, err)
 	}
-	r.recordUse, _ = r.alloc.(allocators.StreamRecorder)
+	r.recordUse, r.state.KnowsStreams = r.alloc.(allocators.StreamRecorder)
 	r.emptier, r.state.Empties = r.alloc.(allocators.CacheEmptier)
 	r.snap, _ = r.alloc.(allocators.Snapshotter)
 	r.toucher, _ = r.alloc.(allocators.Toucher)

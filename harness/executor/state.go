@@ -77,6 +77,8 @@ type State struct {
 	// PendingDone says that all pending frees are known to have been completed by the operation (it emptied the cache or
 	// gave up after a full flush).
 	PendingDone bool
+	// KnowsStreams says that the allocator can be told of uses on streams; one that cannot does not tell streams apart.
+	KnowsStreams bool
 	// Empties says that the allocator can empty its cache.
 	Empties bool
 	// Unsized says that the allocator does not tell the sizes of its blocks: those of the harness are what was asked for.

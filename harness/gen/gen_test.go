@@ -148,7 +148,7 @@ func TestSeed(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	_, err := gen.Find("wave")
-	require.EqualError(t, err, `unknown workload "wave"; there are mixed, step, waves, edges, streams, pins, swarm, dense, sharded, moe, serve, paged, rl, finetune, vision (see shatter list workloads)`)
+	require.EqualError(t, err, `unknown workload "wave"; there are mixed, step, waves, edges, streams, pins, swarm, graphs, dense, sharded, moe, serve, paged, rl, finetune, vision (see shatter list workloads)`)
 }
 
 // A change of these files means that seeds mean other traces: Version must change with them.

@@ -23,12 +23,13 @@ type graphPool struct {
 }
 
 const (
-	maxPools = 6   // in use at once
-	bodies   = 120 // turns of a capture, at most
+	maxPools = 3  // in use at once: each keeps its memory from all else
+	bodies   = 40 // turns of a capture, at most: nothing is released meanwhile
 )
 
 func graphs(cfg, ops Source, p Params) *trace.Trace {
 	s := swarmPreset
+	s.capacity, s.crest = [2]uint64{gib, 8 * gib}, [2]uint64{20, 45}
 	thin(cfg, s.cards[move+1:])
 	thin(cfg, s.sizes[:])
 	p = p.or(findingsDefaults)
@@ -45,12 +46,12 @@ func (g *grapher) turn() {
 			}
 		}
 	}
-	switch g.src.Uint64n(24) {
+	switch g.src.Uint64n(48) {
 	case 0:
 		g.begin()
-	case 1:
+	case 1, 2, 3:
 		g.retirePool()
-	case 2, 3, 4:
+	case 4, 5, 6, 7, 8:
 		g.work()
 	default:
 		g.player.turn()

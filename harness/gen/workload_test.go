@@ -256,3 +256,60 @@ func TestSettingsAreValid(t *testing.T) {
 		require.Greater(t, n, 10)
 	}
 }
+
+// graphs opens pools in every way that there is, keeps to what is legal, and queues work on streams of its own and on recorded ones.
+func TestGraphsUsesPools(t *testing.T) {
+	var begins, captures, oneStream, again, ends, releases, empties, own, other, nested int
+	for _, tr := range several(t, "graphs", 30, gen.Params{Ops: 3000}) {
+		require.NoError(t, tr.Validate())
+		uses := map[uint64]int{}
+		recorded := map[[2]uint64]bool{}
+		home := map[uint64]int64{}
+		open := 0
+		for _, op := range tr.Ops {
+			switch op.Kind {
+			case trace.PoolBegin:
+				begins++
+				if op.Capture {
+					captures++
+				}
+				if op.Stream != trace.AllStreams {
+					oneStream++
+				}
+				if uses[uint64(op.Pool)]++; uses[uint64(op.Pool)] > 1 {
+					again++
+				}
+				if open++; open > 1 {
+					nested++
+				}
+			case trace.PoolEnd:
+				ends++
+				open--
+			case trace.PoolRelease:
+				releases++
+				uses[uint64(op.Pool)]--
+			case trace.EmptyCache:
+				if op.Pool != 0 {
+					empties++
+				}
+			case trace.Alloc:
+				home[op.ID] = int64(op.Stream)
+			case trace.Record:
+				recorded[[2]uint64{op.ID, uint64(op.Stream)}] = true
+			case trace.Use:
+				if home[op.ID] == int64(op.Stream) {
+					own++
+				} else {
+					other++
+					require.True(t, recorded[[2]uint64{op.ID, uint64(op.Stream)}], "a use on another stream is recorded, as programs must")
+				}
+			}
+		}
+	}
+	for name, n := range map[string]int{
+		"begins": begins, "captures": captures, "of one stream": oneStream, "again": again, "ends": ends, "releases": releases,
+		"emptied": empties, "own": own, "other": other, "nested": nested,
+	} {
+		require.Greater(t, n, 50, name)
+	}
+}
