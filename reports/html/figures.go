@@ -103,13 +103,13 @@ func distribution(in *Run, w *reports.Workload, measure int, title string, binar
 func parts(r *reports.Run, w *reports.Workload) []figure {
 	to := 0.0
 	for _, f := range r.Waterfalls {
-		if f.Workload == w.Name {
+		if f.Workload == w.Name && f.Waterfall != nil {
 			to = max(to, float64(f.Safe), float64(f.PeakLive))
 		}
 	}
 	var out []figure
 	for _, f := range r.Waterfalls {
-		if f.Workload != w.Name {
+		if f.Workload != w.Name || f.Waterfall == nil { // the file may lack it
 			continue
 		}
 		d := chart.Fall{Title: "What C_safe is made of, " + f.Allocator, Format: size, To: to * 1.02}
