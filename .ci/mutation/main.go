@@ -126,11 +126,11 @@ func tryAll(pkg string, list []change, jobs int, limit time.Duration, why map[st
 	if err != nil {
 		return s, err
 	}
-	all := &subject{pkg: pkg}
-	if all.tests, all.program, err = made.compile(pkg); err != nil {
+	all, err := newSubject(pkg, made.overlay, folder)
+	if err != nil {
 		return s, err
 	}
-	if r, err := all.try(0, limit); err != nil || r != survived {
+	if r, err := all.test(0, limit); err != nil || r != "" {
 		return s, fmt.Errorf("%s without a change: %s, %w", pkg, r, err)
 	}
 	var mu sync.Mutex

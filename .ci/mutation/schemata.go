@@ -204,23 +204,13 @@ func function(file *ast.File, holds func(ast.Node) bool) (kind *ast.FuncType, bo
 	return kind, body
 }
 
-// compile makes the tests and the program of the copy.
-func (s *schemata) compile(pkg string) (tests, program string, err error) {
-	return compile(pkg, s.overlay, s.folder)
-}
-
-// compile makes the tests of a package and the program, with what an overlay changes.
-func compile(pkg, overlay, folder string) (tests, program string, err error) {
-	tests, program = filepath.Join(folder, "tests"), filepath.Join(folder, "shatter")
-	for _, args := range [][]string{
-		{"test", "-c", "-overlay", overlay, "-vet=off", "-ldflags=-s -w", "-o", tests, pkg},
-		{"build", "-overlay", overlay, "-ldflags=-s -w", "-o", program, "./harness/cmd/shatter"},
-	} {
-		if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-			return "", "", errors.Join(errCompile, fmt.Errorf("go %s: %w: %s", args[0], err, text))
-		}
+// compile makes a package's tests, or the program, with what an overlay changes.
+func compile(overlay, out string, args ...string) error {
+	args = append([]string{args[0], "-overlay", overlay, "-ldflags=-s -w", "-o", out}, args[1:]...)
+	if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return errors.Join(errCompile, fmt.Errorf("go %s: %w: %s", args[0], err, text))
 	}
-	return tests, program, nil
+	return nil
 }
 
 var errCompile = errors.New("it does not compile")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -30,9 +31,18 @@ var compare = map[string]string{
 	"./properties":         "TestJudgementsStay|TestLiesStaySeen|TestPredictionsOfEveryRequest|TestRecordedTracesAreClean|TestWitnessIsMinimal",
 }
 
-// subject is a compiled package with changes in it.
+// subject is a package with changes in it, and its tests, compiled. The program is compiled when the first change needs it.
 type subject struct {
-	pkg, tests, program string
+	pkg, overlay, folder, tests string
+
+	once    sync.Once
+	program string
+	err     error
+}
+
+func newSubject(pkg, overlay, folder string) (*subject, error) {
+	s := &subject{pkg: pkg, overlay: overlay, folder: folder, tests: filepath.Join(folder, "tests")}
+	return s, compile(overlay, s.tests, "test", "-c", "-vet=off", pkg)
 }
 
 // alone compiles a change that cannot be chosen at run time.
@@ -41,13 +51,26 @@ func alone(c *change, folder string) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &subject{pkg: c.pkg}
-	s.tests, s.program, err = compile(c.pkg, overlay, folder)
-	return s, err
+	return newSubject(c.pkg, overlay, folder)
 }
 
 // try runs the package's fast tests with a change, then those that compare at random, then the search, until one notices it.
 func (s *subject) try(number int, limit time.Duration) (string, error) {
+	if r, err := s.test(number, limit); err != nil || r != "" {
+		return r, err
+	}
+	s.once.Do(func() {
+		s.program = filepath.Join(s.folder, "shatter")
+		s.err = compile(s.overlay, s.program, "build", "./harness/cmd/shatter")
+	})
+	if s.err != nil {
+		return "", s.err
+	}
+	return s.search(number, limit)
+}
+
+// test runs the package's tests and says which kind notices a change, none if none does.
+func (s *subject) test(number int, limit time.Duration) (string, error) {
 	random, ok := compare[s.pkg]
 	if !ok {
 		random = "^$"
@@ -60,7 +83,7 @@ func (s *subject) try(number int, limit time.Duration) (string, error) {
 			return stage.means, nil
 		}
 	}
-	return s.search(number, limit)
+	return "", nil
 }
 
 // search lets the changed program look for a finding in itself, as `shatter selftest` does with planted bugs.
