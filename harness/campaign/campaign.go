@@ -119,7 +119,7 @@ func Execute(ctx context.Context, c Config, sink func(*Sequence) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	following := func(i int) int {
-		for c.Done != nil && c.Done(i) {
+		for c.Done != nil && (c.Sequences == 0 || i < c.Sequences) && c.Done(i) {
 			i += c.Shards
 		}
 		return i

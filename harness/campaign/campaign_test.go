@@ -116,6 +116,36 @@ func TestShardsPartition(t *testing.T) {
 	}
 }
 
+// TestDone: sequences that were run before are left out, wherever they are, and the others are the same, in order.
+func TestDone(t *testing.T) {
+	t.Parallel()
+	const n = 24
+	c := config(t, n)
+	_, whole := collect(t, c)
+	for name, done := range map[string]func(int) bool{
+		"none": func(int) bool { return false }, "the first": func(i int) bool { return i < 9 }, "the last": func(i int) bool { return i >= 15 },
+		"some": func(i int) bool { return i%5 == 0 || i == 7 || i == 8 }, "all": func(i int) bool { return i < n },
+	} {
+		for _, shards := range []int{1, 3} {
+			for _, workers := range []int{1, 4} {
+				c := config(t, n)
+				c.Done, c.Workers, c.Shards, c.Shard = done, workers, shards, shards-1
+				indices, docs := collect(t, c)
+				var want []int
+				for i := shards - 1; i < n; i += shards {
+					if !done(i) {
+						want = append(want, i)
+					}
+				}
+				require.Equal(t, want, indices, "%s, %d shards, %d workers", name, shards, workers)
+				for k, i := range indices {
+					require.Equal(t, whole[i], docs[k])
+				}
+			}
+		}
+	}
+}
+
 // TestSequences: what a sequence carries, measures for distribution workloads only.
 func TestSequences(t *testing.T) {
 	t.Parallel()

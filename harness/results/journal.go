@@ -29,10 +29,13 @@ type Journal struct {
 	whole int64
 }
 
-// Has is whether a sequence is there.
-func (j *Journal) Has(index int) bool {
-	_, ok := slices.BinarySearchFunc(j.Sequences, index, func(s *Sequence, i int) int { return s.Index - i })
-	return ok
+// Indices are the sequences that are there.
+func (j *Journal) Indices() map[int]bool {
+	out := make(map[int]bool, len(j.Sequences))
+	for _, s := range j.Sequences {
+		out[s.Index] = true
+	}
+	return out
 }
 
 // Read reads the journal of a folder. A last line that was cut short is left out; any other fault wraps ErrDamaged and names the

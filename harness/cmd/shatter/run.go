@@ -127,7 +127,8 @@ func (f *runFlags) resolve(c *cobra.Command) (campaign.Config, error) {
 		f.shard = fmt.Sprintf("%d/%d", cfg.Shard, cfg.Shards)
 	}
 	if f.journal != nil {
-		cfg.Done = f.journal.Has
+		done := f.journal.Indices() // not the journal itself, which grows meanwhile
+		cfg.Done = func(index int) bool { return done[index] }
 	}
 	cfg.Workloads = gen.Workloads
 	if len(f.workloads) > 0 {
