@@ -53,7 +53,8 @@ simulated device any difference to earlier decisions is real, and the first oper
 generated sequences of all workloads, adversaries, and hunts, also among settings, from a seed: it yields findings, never trends.
 
 Red (exit code 1) is only what repeats: a difference of the panel, or a finding that shows again on fresh seeds, on another trace, or
-on one of an earlier night. Others are suspects: listed and kept, exit code 0. Known upstream issues are green.
+on one of an earlier night. Others are suspects: listed and kept, exit code 0. Known upstream issues are green. A night that has no
+time for its whole panel is not done: exit code 3.
 
 The panel's decisions are held against those recorded from PyTorch 2.6.0, or with --baseline against an earlier night's folder or a
 folder of decision logs; and against the last night in --out. There it leaves nightly.json, junit.xml, summary.md, report.html, panel
