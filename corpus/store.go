@@ -42,7 +42,7 @@ func Open(dir string) (*Store, error) {
 // Dir is the folder; empty for the built-in corpus.
 func (s *Store) Dir() string { return s.dir }
 
-// Files are the names of the cases in a state, sorted.
+// names are the names of the cases in a state, sorted.
 func (s *Store) names(state State) ([]string, error) {
 	entries, err := fs.ReadDir(s.files, string(state))
 	if errors.Is(err, fs.ErrNotExist) {

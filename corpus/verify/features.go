@@ -19,7 +19,6 @@ type tracker struct {
 	features map[string]bool
 	coverage map[string]bool
 	events   []byte
-	conf     bool
 }
 
 func newTracker(p *executor.Program, base string) *tracker {
