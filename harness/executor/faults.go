@@ -46,6 +46,9 @@ func (f *faults) repeat(r *Run, s *step, failure error) error {
 		return failure
 	}
 	r.result.Faults += len(hits)
+	if r.outcome == OOM && r.state.Held {
+		r.state.HeldOOMs++ // the allocator counts the failed attempt too
+	}
 	if scarce {
 		if err := r.opts.Device.(device.Foreigner).SetForeign(0); err != nil {
 			return harness(err)
