@@ -276,6 +276,8 @@ func TestRuleSets(t *testing.T) {
 		{"per_process_memory_fraction:0.5", false, nil},
 		{"x_rules:2.13,throw_on_cudamalloc_oom:True", true, func(s *Settings) { s.RefuseAtLimit = true }},
 		{"x_rules:2.11,throw_on_cudamalloc_oom:True", false, nil},
+		{"x_rules:2.13,pinned_reserve_segment_size_mb:64", true, func(*Settings) {}},
+		{"x_rules:2.13,pinned_reserve_segment_size_mb:0", false, nil},
 		{"x_rules:2.9,expandable_segments :\tTrue", true, func(s *Settings) { s.Expandable = true }},
 	} {
 		got, _, err := ParseSettings(c.text)
