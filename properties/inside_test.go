@@ -1,6 +1,7 @@
 package properties
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -103,4 +104,64 @@ func TestHistoryOf(t *testing.T) {
 	h, err = historyOf(c, tr, executor.Target{Name: "direct", New: func(d device.Device) (allocators.Allocator, error) { return direct.New(d), nil }}, 60*mib)
 	require.NoError(t, err)
 	require.Len(t, h, 5)
+}
+
+// miscounting is the caching allocator with one block too many in its statistics.
+type miscounting struct {
+	*caching.Allocator
+	stats allocators.Stats
+}
+
+func (m *miscounting) Stats() *allocators.Stats {
+	m.stats = *m.Allocator.Stats()
+	m.stats.Allocation.All.Current++
+	return &m.stats
+}
+
+// TestSameProgramView: other settings under which one block more is live are a finding; the same allocator under all is none.
+func TestSameProgramView(t *testing.T) {
+	tr, err := trace.ParseString("view", "alloc 0 3MiB\nalloc 1 100\nfree 0\n")
+	require.NoError(t, err)
+	for _, wrong := range []string{"none", "", "max_split_size_mb:21"} {
+		with := func(conf string) (executor.Target, error) {
+			return executor.Target{Name: conf, New: func(d device.Device) (allocators.Allocator, error) {
+				set, _, err := caching.ParseSettings(conf)
+				if err != nil {
+					return nil, err
+				}
+				a, err := caching.New(d, set)
+				if conf == wrong {
+					return &miscounting{Allocator: a}, err
+				}
+				return a, err
+			}}, nil
+		}
+		target, err := with("garbage_collection_threshold:0.9")
+		require.NoError(t, err)
+		v, err := SameProgramView.Check(&executor.Case{
+			Trace: tr, Target: target, Capacity: 100 << 20, With: with,
+			NewDevice: func(capacity uint64) (device.Device, error) { return simdev.New(simdev.Options{Capacity: capacity}) },
+		})
+		require.NoError(t, err)
+		require.Equal(t, wrong == "none", v == nil, "%q: %v", wrong, v)
+	}
+}
+
+// TestWitnessText: four blocks are named of many, five of five.
+func TestWitnessText(t *testing.T) {
+	for _, c := range []struct {
+		n    int
+		want string
+	}{
+		{1, "  id 0 (7, operation 0)"}, {5, "  id 0 (7, operation 0), id 1 (7, operation 1), id 2 (7, operation 2), id 3 (7, operation 3), id 4 (7, operation 4)"},
+		{6, "  id 0 (7, operation 0), id 1 (7, operation 1), id 2 (7, operation 2), id 3 (7, operation 3), and 2 more"},
+	} {
+		w := &Witness{Exact: true, Replays: 1, Served: 1}
+		for i := range c.n {
+			w.Blocks = append(w.Blocks, Pin{ID: uint64(i), Op: i, Bytes: 7})
+		}
+		text := w.Text(func(n uint64) string { return fmt.Sprint(n) })
+		require.Equal(t, c.want, text[1])
+		require.Equal(t, "  shown by replay: with them freed first the request is served", text[2])
+	}
 }

@@ -38,7 +38,7 @@ const (
 
 func main() {
 	seed := flag.Uint64("seed", 1, "draws the sample")
-	sample := flag.Int("sample", 60, "changes to a package; 0 for all")
+	sample := flag.Int("sample", 80, "changes to a package; 0 for all")
 	jobs := flag.Int("jobs", runtime.GOMAXPROCS(0), "changes at once, on one core each")
 	known := flag.String("survivors", ".ci/mutation/survivors.txt", "known survivors")
 	limit := flag.Duration("time", 10*time.Second, "processor time for the tests of one change; one that takes longer is killed")

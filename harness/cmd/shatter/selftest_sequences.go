@@ -164,6 +164,7 @@ func (h *seeker) walk(i int, expandable bool) *trace.Trace {
 	}
 	menu = append(menu, smallSizes[pick(2)])
 	streams := 1 + pick(2)
+	works := i/2%4 == 3 // work is queued that uses blocks, which the reference cannot follow
 	var live []uint64
 	next := uint64(0)
 	for range 4 + pick(7) {
@@ -179,6 +180,8 @@ func (h *seeker) walk(i int, expandable bool) *trace.Trace {
 			op = trace.Op{Kind: trace.Sync, Stream: trace.AllStreams}
 		case d == 10:
 			op = trace.Op{Kind: trace.EmptyCache}
+		case d > 16 && works && len(live) > 0:
+			op = trace.Op{Kind: trace.Use, ID: live[pick(len(live))], Stream: device.Stream(pick(2))}
 		case d == 11:
 			op = trace.Op{Kind: trace.Conf, Conf: smallSwitches[pick(len(smallSwitches))]}
 		default:
