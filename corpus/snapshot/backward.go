@@ -223,8 +223,6 @@ func (p *past) poolOf(i int) uint16 {
 	return p.private[i]
 }
 
-func (p *past) isPrivate(i int) bool { return p.poolOf(i) != 0 }
-
 // finish sorts the blocks and infers the sizes that were not recorded.
 func (b *backwards) finish() {
 	for _, k := range b.active {

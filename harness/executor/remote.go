@@ -57,14 +57,14 @@ func (r *Run) request(i int) allocators.Request {
 		q.Kind, q.Fraction = allocators.RequestFraction, r.prog.Trace.Ops[i].Fraction
 	case trace.Foreign:
 		q.Kind = allocators.RequestForeign
-	default:
-		q.Kind = allocators.RequestNone
 	case trace.PoolBegin:
 		q.Kind = allocators.RequestPoolBegin
 	case trace.PoolEnd:
 		q.Kind = allocators.RequestPoolEnd
 	case trace.PoolRelease:
 		q.Kind = allocators.RequestPoolRelease
+	default:
+		q.Kind = allocators.RequestNone
 	}
 	// A walk reads all statistics, and so does the end.
 	q.StatsAfter = len(r.opts.Properties) > 0 && (i+1)%WalkEvery == 0 || i+1 == len(r.prog.steps)
