@@ -97,3 +97,15 @@ func TestRules(t *testing.T) {
 	_, err = RulesFor("2.7")
 	require.EqualError(t, err, "x_rules:2.7: there are rules of PyTorch 2.6, 2.9, 2.11, 2.13")
 }
+
+// TestExactPurchase: what requests buy where a purchase is no larger than the request, in whole pages.
+func TestExactPurchase(t *testing.T) {
+	r := rules26
+	r.ExactPurchase = true
+	for rounded, want := range map[uint64]uint64{
+		512: 2 * mib, 1 * mib: 2 * mib, 2 * mib: 2 * mib, 2*mib + 512: 4 * mib, 4 * mib: 4 * mib, 11 * mib: 12 * mib, 12 * mib: 12 * mib,
+	} {
+		require.Equal(t, want, r.SegmentSize(rounded), "%d", rounded)
+	}
+	require.EqualValues(t, 2*mib, r.PageSize(false))
+}
