@@ -283,7 +283,7 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 			return true
 		}
 		r.shrink(ctx, over, h, t, f)
-		return r.After > o.minimum
+		return o.seqs == 0 && r.After > o.minimum // with a number of sequences, one finding says it
 	}
 	next, more := h.rounds(firstRounds, 0, look)
 	rounds := lastRounds
