@@ -203,6 +203,11 @@ func (b *builder) setItems(i uint32, items []value) string {
 		b.generics[d.at] = nil
 		d.kind, items = k, all
 		b.newRecord(d)
+	case dictFrame:
+		// A frame that was made may be shared by now: another dict must not change with it.
+		f := b.frames[d.at]
+		b.newRecord(d)
+		b.frames[d.at] = f
 	}
 	for k := 0; k < len(items); k += 2 {
 		key, v := items[k], items[k+1]
@@ -265,14 +270,12 @@ func (b *builder) newRecord(d *dict) {
 	d.at = uint32(n)
 }
 
-// shareFrame lets equal frames be one, if the frame just made is the latest.
+// shareFrame lets the frame just made be one with an equal one.
 func (b *builder) shareFrame(d *dict) {
 	f := b.frames[d.at]
 	if n, ok := b.frameOf[f]; ok {
-		if n != d.at && int(d.at) == len(b.frames)-1 {
-			b.frames = b.frames[:d.at]
-			d.at = n
-		}
+		b.frames = b.frames[:d.at]
+		d.at = n
 		return
 	}
 	b.frameOf[f] = d.at
