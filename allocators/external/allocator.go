@@ -175,8 +175,11 @@ func (a *Allocator) call(r allocators.Request, at []int32) (answer, error) {
 		}
 		if ok {
 			out, err := a.take(want.Kind, want.ID)
-			if err == nil && want.StatsAfter {
-				err = a.readStats()
+			if want.StatsAfter && a.failed == nil {
+				// They were asked for ahead, also behind what the allocator says it cannot do.
+				if unread := a.readStats(); err == nil {
+					err = unread
+				}
 			}
 			return out, err
 		}

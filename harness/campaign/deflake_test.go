@@ -123,6 +123,21 @@ func TestDeflakeRepeats(t *testing.T) {
 	}
 }
 
+// TestDeflakeElsewhere: where the allocator runs in a process of its own, a finding that comes out otherwise stands, and says so.
+func TestDeflakeElsewhere(t *testing.T) {
+	tr, err := trace.ParseString("x.trace", "alloc 0 1\n")
+	require.NoError(t, err)
+	f := executor.Finding{Property: "survives", Rule: "crashed", Target: "t", At: "alloc", Detail: "SIGSEGV"}
+	n := 0
+	require.NoError(t, campaign.Deflake(&f, tr, func() (*executor.Result, error) {
+		if n++; n < 3 {
+			return &executor.Result{Elsewhere: true, Findings: []executor.Finding{f}}, nil
+		}
+		return &executor.Result{Elsewhere: true}, nil
+	}))
+	require.Equal(t, "SIGSEGV (repeat 3 of 5 ended otherwise)", f.Detail)
+}
+
 // TestFindings: one a signature, with the smallest trace.
 func TestFindings(t *testing.T) {
 	var all campaign.Findings

@@ -29,6 +29,7 @@ func (r *Run) connect() {
 	r.remote.counts, _ = r.alloc.(allocators.StatsReader)
 	r.remote.closer, _ = r.alloc.(io.Closer)
 	if f, ok := r.alloc.(allocators.Foreseer); ok {
+		r.result.Elsewhere = true
 		f.Foresee(allocators.Script{Len: len(r.prog.steps), At: r.request, Judged: r.opts.Judge != nil})
 	}
 }

@@ -55,6 +55,8 @@ type Result struct {
 	// Stats are the counters at the end of the trace, before everything is freed; HasStats if the allocator keeps any.
 	Stats    allocators.Stats
 	HasStats bool
+	// Elsewhere says that the allocator runs in a process of its own, whose memory the trace does not decide alone.
+	Elsewhere bool
 	// PeakAllocated and PeakReserved are the largest values after an operation, in bytes.
 	PeakAllocated, PeakReserved uint64
 	// SumAllocated, SumReserved add the bytes after each operation, for means.
