@@ -16,8 +16,6 @@ type pools struct {
 	gone map[allocators.PoolID]bool
 	// flushes is the allocator's count of releases before the operation: one forgets pools without a segment.
 	flushes uint64
-	// resumes says that the operation takes up all frees that were held back, those behind the last one of its pool after its waits.
-	resumes bool
 }
 
 // performPool makes an operation on a private pool.
@@ -98,20 +96,9 @@ func (r *Run) resume(s *step) error {
 	switch {
 	case s.kind == trace.Alloc && s.bytes > 0, s.kind == trace.EmptyCache && pool == 0:
 	case s.kind == trace.EmptyCache && r.pools.uses[pool] == 0 && !r.pools.gone[pool]:
-		r.pools.resumes = true
-		return r.heap.ResumeThrough(pool)
 	default:
 		return nil
 	}
-	return r.heap.Resume()
-}
-
-// resumeRest takes up what resume has left for after the operation.
-func (r *Run) resumeRest() error {
-	if !r.pools.resumes {
-		return nil
-	}
-	r.pools.resumes = false
 	return r.heap.Resume()
 }
 

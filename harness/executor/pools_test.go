@@ -87,35 +87,6 @@ free 0
 	}
 }
 
-// TestPoolWaitsForItself: emptying a pool waits for the work of its own blocks. What was held back before one of them is done then,
-// what was held back behind them is not.
-func TestPoolWaitsForItself(t *testing.T) {
-	const head = `
-alloc 0 1
-pool begin 1
-alloc 1 1
-pool end 1
-record 0 stream=1
-record 1 stream=1
-pool begin 1
-`
-	const tail = `
-pool end 1
-pool release 1
-pool release 1
-empty_cache pool=1
-alloc 2 1048577
-`
-	for frees, active := range map[string]uint64{"free 1\nfree 0": 1049088 + 512, "free 0\nfree 1": 1049088} {
-		res, err := executor.Execute(parse(t, head+frees+tail), target(t, "classic"), executor.Options{
-			Device: sim(t, 22*mib), Properties: properties.All(),
-		})
-		require.NoError(t, err)
-		require.Empty(t, res.Findings, frees)
-		require.Equal(t, active, res.Stats.ActiveBytes.All.Current, frees)
-	}
-}
-
 // TestStartWithPools: segments of private pools in the state to start from are in use.
 func TestStartWithPools(t *testing.T) {
 	got, res := outcomes(t, "classic", `

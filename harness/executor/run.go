@@ -485,9 +485,6 @@ func (r *Run) after(s *step, failure error) error {
 		st.Pool = 0
 	}
 	r.changed = false
-	if err := r.resumeRest(); err != nil {
-		return r.at(harness(err))
-	}
 	st.Calls = r.recorder.Calls
 	st.Foreign = r.foreign
 	if r.outcome == OOM {

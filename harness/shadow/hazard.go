@@ -2,7 +2,6 @@ package shadow
 
 import (
 	"fmt"
-	"github.com/shatter-gpu/shatter/allocators"
 
 	"github.com/shatter-gpu/shatter/allocators/device"
 )
@@ -112,21 +111,8 @@ func (h *Heap) Deferred() int { return len(h.deferred) }
 
 // Resume takes up the frees that were held back, when the allocator does: uses recorded meanwhile are forgotten, the others are waited
 // for from now on. Real work that was forgotten so is a hazard.
-func (h *Heap) Resume() error { return h.resume(len(h.deferred)) }
-
-// ResumeThrough is Resume up to the last held-back free of a private pool. An allocator that waits for the work of that pool alone
-// has by then recorded the events of these and not yet those of the others, which so stay unfinished.
-func (h *Heap) ResumeThrough(pool allocators.PoolID) error {
-	n := len(h.deferred)
-	for n > 0 && h.deferred[n-1].Pool != pool {
-		n--
-	}
-	return h.resume(n)
-}
-
-// resume takes up the first n.
-func (h *Heap) resume(n int) error {
-	for range n {
+func (h *Heap) Resume() error {
+	for len(h.deferred) > 0 {
 		e := h.deferred[0]
 		h.deferred = append(h.deferred[:0], h.deferred[1:]...)
 		e.Deferred = false
