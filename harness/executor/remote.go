@@ -69,8 +69,9 @@ func (r *Run) request(i int) allocators.Request {
 	}
 	// A walk reads all statistics, and so does the end.
 	q.StatsAfter = len(r.opts.Properties) > 0 && (i+1)%WalkEvery == 0 || i+1 == len(r.prog.steps)
-	// So does emptying a pool, and an allocator without pools is not asked for that.
-	q.StatsAfter = q.StatsAfter || q.Kind == allocators.RequestEmptyPool
+	// So does emptying a pool, and an allocator without pools is not asked for that; and emptying the cache, which one with pools may
+	// refuse while one is open, without telling statistics.
+	q.StatsAfter = q.StatsAfter || q.Kind == allocators.RequestEmptyPool || q.Kind == allocators.RequestEmptyCache && r.state.HasPools
 	return q
 }
 
