@@ -18,13 +18,21 @@ const (
 	CallWait // an event, a stream or the device was waited for
 )
 
-// Call is one noted call. Size is in bytes.
+// Call is one noted call. Size is in bytes. Of a wait, Size says what was waited for (WaitedEvent, WaitedStream, WaitedDevice) and Addr
+// is the stream.
 type Call struct {
 	Kind   CallKind
 	Addr   Addr
 	Size   uint64
 	Handle Handle
 }
+
+// What a call of kind CallWait waited for.
+const (
+	WaitedEvent = iota
+	WaitedStream
+	WaitedDevice
+)
 
 // Recorder passes every call on to a device and notes what succeeded or was refused for lack of memory.
 type Recorder struct {
@@ -118,18 +126,18 @@ func (r *Recorder) Unmap(a Addr, size uint64) error {
 
 // Wait implements Streams.
 func (r *Recorder) Wait(e Event) error {
-	r.note(CallWait, 0, 0, 0)
+	r.note(CallWait, 0, WaitedEvent, 0)
 	return r.Device.Wait(e)
 }
 
 // Sync implements Streams.
 func (r *Recorder) Sync(s Stream) error {
-	r.note(CallWait, 0, 0, 0)
+	r.note(CallWait, Addr(s), WaitedStream, 0)
 	return r.Device.Sync(s)
 }
 
 // SyncAll implements Streams.
 func (r *Recorder) SyncAll() error {
-	r.note(CallWait, 0, 0, 0)
+	r.note(CallWait, 0, WaitedDevice, 0)
 	return r.Device.SyncAll()
 }

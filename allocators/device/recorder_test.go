@@ -57,7 +57,7 @@ func TestRecorder(t *testing.T) {
 		{Kind: device.CallCreate, Size: page, Handle: h}, {Kind: device.CallCreateFail, Size: 2 * page},
 		{Kind: device.CallMap, Addr: v + page, Size: page, Handle: h}, {Kind: device.CallUnmap, Addr: v + page, Size: page},
 		{Kind: device.CallRelease, Handle: h}, {Kind: device.CallUnreserve, Addr: v, Size: 4 * page},
-		{Kind: device.CallWait}, {Kind: device.CallWait}, {Kind: device.CallWait},
+		{Kind: device.CallWait}, {Kind: device.CallWait, Addr: 1, Size: device.WaitedStream}, {Kind: device.CallWait, Size: device.WaitedDevice},
 	}, r.Calls)
 	r.Reset()
 	require.Empty(t, r.Calls)

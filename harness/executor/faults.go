@@ -93,6 +93,10 @@ func describe(hits []faultdev.Hit, failure error) string {
 func (f *faults) checkLeft(r *Run, s *step, hits []faultdev.Hit) {
 	r.state.Op, r.state.Operation, r.state.Outcome, r.state.PendingDone = r.next, &r.prog.Trace.Ops[r.next], Failed, false
 	r.state.Foreign = r.foreign
+	if err := r.heap.Marked(); err != nil {
+		r.find(FaultRecovery, "marks", err.Error())
+		return
+	}
 	r.applyCalls(s)
 	r.recorder.Reset()
 	if s.kind == trace.Free {

@@ -71,7 +71,8 @@ func (r *Run) freeAll() error {
 		return r.endFault(err)
 	}
 	r.outcome, r.block = OK, allocators.Block{}
-	if err := r.heap.Resume(); err != nil {
+	r.heap.Resume()
+	if err := r.heap.Marked(); err != nil {
 		return r.endFault(err)
 	}
 	if r.emptier != nil {
@@ -82,7 +83,7 @@ func (r *Run) freeAll() error {
 			return nil
 		}
 	}
-	r.heap.Poll()
+	r.heap.Waited(true)
 	st := &r.state
 	st.Op, st.Outcome, st.Calls, st.PendingDone = r.next, OK, r.recorder.Calls, true
 	r.apply(r.recorder.Calls, 0, false, 0)
@@ -161,7 +162,8 @@ func (r *Run) Rewind() error {
 		return r.endFault(err)
 	}
 	if r.checked {
-		if err := r.heap.Resume(); err != nil {
+		r.heap.Resume()
+		if err := r.heap.Marked(); err != nil {
 			return r.endFault(err)
 		}
 	}
@@ -171,7 +173,7 @@ func (r *Run) Rewind() error {
 		}
 	}
 	if r.checked {
-		r.heap.Poll()
+		r.heap.Waited(true)
 		r.apply(r.recorder.Calls, 0, false, 0)
 	}
 	ooms, judgements := r.result.OOMs[:0], r.result.Judgements[:0]

@@ -88,18 +88,18 @@ func (r *Run) poolOf(s device.Stream) allocators.PoolID {
 }
 
 // resume has the shadow take up frees that were held back, before an operation in which the allocator does.
-func (r *Run) resume(s *step) error {
-	if r.heap.Deferred() == 0 || r.state.Held {
-		return nil
+func (r *Run) resume(s *step) {
+	if r.state.Held {
+		return
 	}
 	pool := r.prog.Trace.Ops[r.next].Pool
 	switch {
 	case s.kind == trace.Alloc && s.bytes > 0, s.kind == trace.EmptyCache && pool == 0:
 	case s.kind == trace.EmptyCache && r.pools.uses[pool] == 0 && !r.pools.gone[pool]:
 	default:
-		return nil
+		return
 	}
-	return r.heap.Resume()
+	r.heap.Resume()
 }
 
 // afterPools notes what an operation did to pools.

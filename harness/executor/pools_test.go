@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,6 +85,50 @@ free 0
 			{0, 1, 1, held, false}, {1, 1, 1, held, false}, {0, 1, 1, held, false}, {0, 0, 1, false, false}, {0, 1, 2, held, false},
 			{0, 0, 2, false, false}, {0, 0, 1, false, false}, {0, 0, 1, false, false},
 		}, got, name)
+	}
+}
+
+// TestPoolWaitsForItself: emptying a pool waits for the work of its own blocks. What was held back before one of them is done then, what
+// was held back behind them is not, until somebody waits for all, or for a pool of which there was something behind it.
+func TestPoolWaitsForItself(t *testing.T) {
+	const head = `
+alloc 0 1
+pool begin 1
+alloc 1 1
+pool end 1
+pool begin 2
+alloc 3 1
+pool end 2
+record 0 stream=1
+record 1 stream=1
+record 3 stream=1
+pool begin 1
+`
+	const tail = `
+pool end 1
+pool release 1
+pool release 1
+pool release 2
+empty_cache pool=1
+alloc 2 1048577
+`
+	for _, c := range []struct {
+		frees, then string
+		active      uint64
+	}{
+		{"free 1 free 0 free 3", "", 1049088 + 1024},
+		{"free 0 free 1 free 3", "", 1049088 + 512},
+		{"free 0 free 3 free 1", "", 1049088},
+		{"free 1 free 0 free 3", "empty_cache", 1049088},
+		{"free 1 free 0 free 3", "sync stream=1\nalloc 4 512\nfree 4", 1049088},
+		{"free 1 free 3 free 0", "empty_cache pool=2\nalloc 4 512\nfree 4", 1049088 + 512},
+		{"free 1 free 0 free 3", "empty_cache pool=2\nalloc 4 512\nfree 4", 1049088},
+	} {
+		text := head + strings.ReplaceAll(c.frees, " free", "\nfree") + tail + c.then + "\n"
+		res, err := executor.Execute(parse(t, text), target(t, "classic"), executor.Options{Device: sim(t, 22*mib+4*mib), Properties: properties.All()})
+		require.NoError(t, err)
+		require.Empty(t, res.Findings, c)
+		require.Equal(t, c.active, res.Stats.ActiveBytes.All.Current, c)
 	}
 }
 

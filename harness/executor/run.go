@@ -450,9 +450,7 @@ func (r *Run) before(s *step) error {
 		r.recorder.Reset()
 	}
 	if r.heap.Deferred() > 0 {
-		if err := r.resume(s); err != nil {
-			return r.at(harness(err))
-		}
+		r.resume(s)
 	}
 	switch s.kind {
 	case trace.Alloc:
@@ -485,6 +483,9 @@ func (r *Run) after(s *step, failure error) error {
 		st.Pool = 0
 	}
 	r.changed = false
+	if err := r.heap.Marked(); err != nil {
+		return r.at(harness(err))
+	}
 	st.Calls = r.recorder.Calls
 	st.Foreign = r.foreign
 	if r.outcome == OOM {
@@ -580,12 +581,17 @@ func (r *Run) applyCalls(s *step) {
 	}
 	calls := r.recorder.Calls
 	r.apply(calls, s.stream, small, pool)
-	waited := false
+	waited, events := false, false
 	for i := range calls {
 		r.result.DeviceCalls[calls[i].Kind]++
 		switch calls[i].Kind {
 		case device.CallWait:
 			waited = true
+			if calls[i].Size == device.WaitedEvent {
+				events = true
+			} else {
+				r.heap.Synced(device.Stream(calls[i].Addr), calls[i].Size == device.WaitedDevice)
+			}
 		case device.CallMallocFail, device.CallCreate, device.CallCreateFail, device.CallRelease:
 		default:
 			r.changed = true
@@ -593,9 +599,9 @@ func (r *Run) applyCalls(s *step) {
 	}
 	if waited && r.heap.Pending.Count > 0 && !r.state.Held {
 		if p := r.prog.Trace.Ops[r.next].Pool; p != 0 && s.kind == trace.EmptyCache {
-			r.heap.PollPool(p)
+			r.heap.WaitedFor(p, events)
 		} else {
-			r.heap.Poll()
+			r.heap.Waited(events)
 		}
 		r.changed = true
 	}

@@ -35,7 +35,7 @@ func (h *Heap) Use(slot int32, s device.Stream) error {
 			return nil
 		}
 	}
-	e.work = append(e.work, mark{s, ev})
+	e.work = append(e.work, mark{stream: s, event: ev})
 	return nil
 }
 
@@ -109,9 +109,9 @@ func (h *Heap) Forget(addr device.Addr, size uint64) {
 // Deferred is how many frees are held back.
 func (h *Heap) Deferred() int { return len(h.deferred) }
 
-// Resume takes up the frees that were held back, when the allocator does: uses recorded meanwhile are forgotten, the others are waited
-// for from now on. Real work that was forgotten so is a hazard.
-func (h *Heap) Resume() error {
+// Resume takes up the frees that were held back, before an operation in which the allocator does so: uses recorded meanwhile are
+// forgotten, the others are waited for from now on. Real work that was forgotten so is a hazard.
+func (h *Heap) Resume() {
 	for len(h.deferred) > 0 {
 		e := h.deferred[0]
 		h.deferred = append(h.deferred[:0], h.deferred[1:]...)
@@ -120,9 +120,7 @@ func (h *Heap) Resume() error {
 		e.marks = e.marks[:0]
 		for _, u := range e.uses {
 			if !u.held {
-				if err := h.mark(e, u.stream); err != nil {
-					return err
-				}
+				e.marks = append(e.marks, mark{stream: u.stream, late: unrecorded})
 			}
 		}
 		forgotten := old[:0]
@@ -140,7 +138,32 @@ func (h *Heap) Resume() error {
 		h.endanger(e, forgotten, false)
 		if len(e.marks) == 0 {
 			h.complete(e)
+			continue
+		}
+		h.resumed = append(h.resumed, e)
+	}
+}
+
+// Marked records the marks of what Resume took up, behind the events that the allocator has recorded for them in the operation, one
+// after the other: waiting for one tells nothing of those behind it.
+func (h *Heap) Marked() error {
+	for _, e := range h.resumed {
+		for i := range e.marks {
+			m := &e.marks[i]
+			if m.late != unrecorded {
+				continue
+			}
+			ev, err := h.streams.Record(m.stream)
+			if err != nil {
+				return fmt.Errorf("mark on stream %d: %w", m.stream, err)
+			}
+			h.late++
+			m.event, m.late = ev, h.late
+			if _, ok := h.reached[m.stream]; !ok {
+				h.reached[m.stream] = 0 // a stream that has late marks
+			}
 		}
 	}
+	h.resumed = h.resumed[:0]
 	return nil
 }

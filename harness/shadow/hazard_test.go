@@ -29,7 +29,7 @@ func TestHazards(t *testing.T) {
 	hold := func(_ *testing.T, h *shadow.Heap, _ *simdev.Device) { h.Held = true }
 	capture := func(_ *testing.T, h *shadow.Heap, _ *simdev.Device) { h.Held, h.Capturing = true, true }
 	let := func(_ *testing.T, h *shadow.Heap, _ *simdev.Device) { h.Held, h.Capturing = false, false }
-	resume := func(t *testing.T, h *shadow.Heap, _ *simdev.Device) { require.NoError(t, h.Resume()) }
+	resume := func(t *testing.T, h *shadow.Heap, _ *simdev.Device) { h.Resume(); require.NoError(t, h.Marked()) }
 	poll := func(_ *testing.T, h *shadow.Heap, _ *simdev.Device) { h.Poll() }
 	for _, c := range []struct {
 		name    string
@@ -89,8 +89,8 @@ func TestHazards(t *testing.T) {
 	}
 }
 
-// TestPollPool completes the entries of one pool only.
-func TestPollPool(t *testing.T) {
+// TestWaitedFor completes the entries of one pool only.
+func TestWaitedFor(t *testing.T) {
 	d := sim(t)
 	h := shadow.New(d, 2)
 	for slot := range int32(2) {
@@ -100,9 +100,9 @@ func TestPollPool(t *testing.T) {
 		require.NoError(t, h.Free(slot))
 	}
 	require.NoError(t, d.Sync(1))
-	h.PollPool(7)
+	h.WaitedFor(7, true)
 	require.EqualValues(t, 2, h.Pending.Count)
-	h.PollPool(5)
+	h.WaitedFor(5, true)
 	require.EqualValues(t, 1, h.Pending.Count)
 	h.Poll()
 	require.Zero(t, h.Pending.Count)

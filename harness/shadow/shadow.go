@@ -42,7 +42,12 @@ type use struct {
 type mark struct {
 	stream device.Stream
 	event  device.Event
+	// late: the mark lies behind the event that the allocator recorded, and this is its number among such marks, from 1; else 0.
+	late uint64
 }
+
+// unrecorded is the number of a late mark that is still to be recorded.
+const unrecorded = ^uint64(0)
 
 // End is the address behind the entry.
 func (e *Entry) End() device.Addr { return e.Addr + device.Addr(e.Size) }
@@ -72,6 +77,10 @@ type Heap struct {
 	PeakOp        int
 
 	streams device.Streams
+	// late is how many late marks there were, reached up to which of them each stream is known to be done.
+	late    uint64
+	resumed []*Entry // those that have marks to be recorded
+	reached map[device.Stream]uint64
 	ranges  ranges
 	slots   []*Entry
 	pending []*Entry
@@ -86,7 +95,7 @@ type Heap struct {
 
 // New makes the shadow of a program with this many slots; marks are recorded on the streams.
 func New(streams device.Streams, slots int) *Heap {
-	return &Heap{streams: streams, slots: make([]*Entry, slots), PeakOp: -1}
+	return &Heap{streams: streams, slots: make([]*Entry, slots), reached: map[device.Stream]uint64{}, PeakOp: -1}
 }
 
 // At returns what is live in a slot, nil if nothing is.
@@ -136,8 +145,11 @@ func (h *Heap) Alloc(slot int32, addr device.Addr, size, requested uint64, strea
 // unfinished tells whether a pending entry has work outstanding on a stream other than s.
 func (h *Heap) unfinished(e *Entry, s device.Stream) bool {
 	for _, m := range e.marks {
-		if m.stream == s {
+		if m.stream == s || m.late > 0 && m.late <= h.reached[m.stream] {
 			continue
+		}
+		if m.late == unrecorded {
+			return true
 		}
 		if done, err := h.streams.Done(m.event); err != nil || !done {
 			return true
@@ -198,27 +210,60 @@ func (h *Heap) mark(e *Entry, s device.Stream) error {
 	if err != nil {
 		return fmt.Errorf("mark on stream %d: %w", s, err)
 	}
-	e.marks = append(e.marks, mark{s, ev})
+	e.marks = append(e.marks, mark{stream: s, event: ev})
 	return nil
 }
 
 // Poll completes the pending entries whose work is done.
-func (h *Heap) Poll() {
-	for i := 0; i < len(h.pending); {
-		e := h.pending[i]
-		if e.Deferred || h.unfinished(e, -1) {
-			i++
-			continue
+func (h *Heap) Poll() { h.poll(everyPool) }
+
+// Waited is Poll after the allocator has waited: for all its events, or for streams only.
+func (h *Heap) Waited(events bool) { h.waited(everyPool, events) }
+
+// WaitedFor is Waited for the events and the entries of one private pool.
+func (h *Heap) WaitedFor(pool allocators.PoolID, events bool) { h.waited(pool, events) }
+
+func (h *Heap) waited(pool allocators.PoolID, events bool) {
+	if events {
+		h.reach(pool)
+	}
+	h.poll(pool)
+}
+
+// Synced notes that the allocator has waited for all work of a stream, or of all of them, and so for its own events there.
+func (h *Heap) Synced(s device.Stream, all bool) {
+	if h.late == 0 {
+		return
+	}
+	for stream := range h.reached {
+		if all || stream == s {
+			h.reached[stream] = h.late
 		}
-		h.complete(e)
 	}
 }
 
-// PollPool is Poll for the entries of one private pool.
-func (h *Heap) PollPool(pool allocators.PoolID) {
+// everyPool stands for the default pool and all private ones.
+const everyPool = ^allocators.PoolID(0)
+
+// reach notes which of the late marks the allocator's own events have shown to be done: on a stream all up to the last one of a pool
+// that was waited for.
+func (h *Heap) reach(pool allocators.PoolID) {
+	for _, e := range h.pending {
+		if e.Deferred || pool != everyPool && e.Pool != pool {
+			continue
+		}
+		for _, m := range e.marks {
+			if m.late > h.reached[m.stream] {
+				h.reached[m.stream] = m.late
+			}
+		}
+	}
+}
+
+func (h *Heap) poll(pool allocators.PoolID) {
 	for i := 0; i < len(h.pending); {
 		e := h.pending[i]
-		if e.Pool != pool || e.Deferred || h.unfinished(e, -1) {
+		if pool != everyPool && e.Pool != pool || e.Deferred || h.unfinished(e, -1) {
 			i++
 			continue
 		}
