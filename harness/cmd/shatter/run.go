@@ -71,7 +71,7 @@ of workers.`,
 func (f *runFlags) registerRun(c *cobra.Command) {
 	f.register(c)
 	fl := c.Flags()
-	fl.StringArrayVar(&f.workloads, "workload", nil, "workload (see shatter list workloads); repeatable (default: those up to swarm in that list)")
+	fl.StringArrayVar(&f.workloads, "workload", nil, "workload (see shatter list workloads); repeatable (default: those up to graphs in that list)")
 	fl.IntVar(&f.seqs, "seqs", 0, fmt.Sprintf("number of sequences (default %d, without end with --time)", defaultSequences))
 	fl.IntVar(&f.ops, "ops", 0, "operations of a sequence (default: the workload's)")
 	fl.DurationVar(&f.time, "time", 0, "hard deadline for all that the command does, for example 10m")

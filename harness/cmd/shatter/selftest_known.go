@@ -50,6 +50,10 @@ func (i *soughtIssue) explains(f *executor.Finding) bool {
 		return f.Property == executor.NoFalseOOM && (f.Rule == "repeat-served-by-pending" || f.Rule == "repeat-served-by-remainder")
 	case properties.Known193400:
 		return f.Property == properties.BoundedAlone.ID
+	case properties.Known175015:
+		return f.Property == properties.WorkDone.ID // nothing else breaks it
+	case properties.Known159674:
+		return f.Property == executor.NoFalseOOM && f.Rule == "repeat-bought-held"
 	}
 	return false
 }
@@ -92,7 +96,7 @@ func (f *selftestFlags) knownIssuesAgain(c *cobra.Command) error {
 
 // seekKnown runs one seed.
 func (f *selftestFlags) seekKnown(c *cobra.Command, seed uint64, issues []*soughtIssue) error {
-	run := runFlags{seed: seed, workers: 1}
+	run := runFlags{seed: seed, workers: 1, time: f.time}
 	run.known, run.device = "off", "sim"
 	cfg, err := run.resolve(c)
 	if err != nil {
