@@ -13,7 +13,7 @@ func addr(n uint64) device.Addr { return device.Addr(n) }
 var Accounting = executor.Property{
 	ID:     "accounting",
 	Claim:  "Every statistic is what the program's blocks and the device's segments add up to.",
-	Source: "contracts A1-A8, A12, A13; specification 20",
+	Source: "contracts A1-A8, A10, A12, A13; specification 20",
 	Op: func(s *executor.State) *executor.Violation {
 		st := s.Stats
 		if st == nil {

@@ -161,6 +161,11 @@ func TestRelationsSeeBentAllocators(t *testing.T) {
 			n := uint64(made)
 			b.alloc = func(bytes uint64, s device.Stream) (uint64, device.Stream) { return bytes + n<<20, s }
 		}},
+		{properties.NamesDoNotMatter, "renamed", "alloc 0 5MiB\n", func(b *bent) {
+			made++
+			n := uint64(made)
+			b.alloc = func(bytes uint64, s device.Stream) (uint64, device.Stream) { return bytes + n<<20, s }
+		}},
 		{properties.StreamsApart, "P3", "alloc 0 5MiB stream=1\nalloc 1 5MiB\n", func(b *bent) {
 			b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + uint64(b.calls)<<20, s }
 		}},
@@ -172,6 +177,15 @@ func TestRelationsSeeBentAllocators(t *testing.T) {
 			b.empty = func() error { emptied++; return nil }
 			b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + emptied<<20, s }
 		}},
+		{properties.EmptyTwice, "E4", "alloc 0 5MiB\nfree 0\nempty_cache\n", func(b *bent) { // seen although nothing follows
+			emptied := 0
+			b.empty = func() (err error) {
+				if emptied++; emptied == 2 {
+					_, err = b.full.Alloc(5<<20, 0)
+				}
+				return err
+			}
+		}},
 		{properties.StartsAnew, "split", "alloc 0 5MiB\nfree 0\n", func(b *bent) {
 			b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + uint64(b.calls)<<20, s }
 		}},
@@ -181,6 +195,30 @@ func TestRelationsSeeBentAllocators(t *testing.T) {
 					return errors.New("what was that?")
 				}
 				return nil
+			}
+		}},
+		{properties.WrongCalls, "changed", "alloc 0 5MiB\nfree 0\nalloc 1 5MiB\n", func(b *bent) {
+			b.free = func(_ device.Addr, err error) error {
+				if err != nil { // tells, but gives back the cache on the way
+					return errors.Join(err, b.full.EmptyCache())
+				}
+				return nil
+			}
+		}},
+		{properties.WrongCalls, "changed", "alloc 0 5MiB\n", func(b *bent) {
+			b.free = func(_ device.Addr, err error) error {
+				if err != nil {
+					b.Stats().NumOOMs++
+				}
+				return err
+			}
+		}},
+		{properties.WrongCalls, "null", "alloc 0 5MiB\n", func(b *bent) {
+			b.free = func(a device.Addr, err error) error {
+				if a == 0 {
+					return errors.New("what was that?")
+				}
+				return err
 			}
 		}},
 		{properties.WrongCalls, "accepted", "alloc 0 5MiB\n", func(b *bent) { b.record = func(error) error { return nil } }},

@@ -73,7 +73,7 @@ var Bounds = executor.Property{
 var Tiling = executor.Property{
 	ID:     "tiling",
 	Claim:  "Blocks tile their segment exactly; live and pending ones are those that the program holds.",
-	Source: "contracts I1, I5, I6, X1, X3",
+	Source: "contracts I1, I5, I6, E5, X1, X3",
 	Op: func(s *executor.State) *executor.Violation {
 		for i := range s.Touched {
 			n := &s.Touched[i]

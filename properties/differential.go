@@ -15,9 +15,8 @@ var configurations = []string{
 
 // SameProgramView: settings change where memory comes from, not what the program sees.
 var SameProgramView = executor.Relation{
-	ID: "same-under-all-settings",
-	Claim: "Up to the first refusal a program sees the same under all settings: every outcome, how many blocks are live, how many " +
-		"bytes they were asked for.",
+	ID:     "same-under-all-settings",
+	Claim:  "Up to the first refusal a program sees the same under all settings: every outcome, and how many blocks are live.",
 	Source: "design: the same trace on several configurations; specification 5, 14, 20",
 	Check: func(c *executor.Case) (*executor.Violation, error) {
 		if c.With == nil {

@@ -10,14 +10,14 @@ import (
 
 // event is what an operation came to, as far as two runs must agree.
 type event struct {
-	kind            trace.Kind
-	outcome         executor.Outcome
-	segment         int // by creation, from 1; 0 if the operation concerns no block
-	offset, size    uint64
-	reserved        uint64
-	allocated       uint64
-	bought          bool // the operation made device calls that move memory
-	live, requested uint64
+	kind         trace.Kind
+	outcome      executor.Outcome
+	segment      int // by creation, from 1; 0 if the operation concerns no block
+	offset, size uint64
+	reserved     uint64
+	allocated    uint64
+	bought       bool   // the operation made device calls that move memory
+	live         uint64 // blocks
 }
 
 // place says where the event's block lies.
@@ -68,7 +68,7 @@ func historyOf(c *executor.Case, t *trace.Trace, target executor.Target, capacit
 		}
 		if s := w.Stats; s != nil {
 			e.reserved, e.allocated = s.ReservedBytes.All.Current, s.AllocatedBytes.All.Current
-			e.live, e.requested = s.Allocation.All.Current, s.RequestedBytes.All.Current
+			e.live = s.Allocation.All.Current
 		}
 		h = append(h, e)
 	}})

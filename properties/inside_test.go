@@ -91,11 +91,11 @@ func TestHistoryOf(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, h, 5)
 	for i, want := range []event{
-		{kind: trace.Alloc, outcome: executor.OK, segment: 1, size: 3 * mib, reserved: 20 * mib, allocated: 3 * mib, live: 1, requested: 3 * mib, bought: true},
-		{kind: trace.Alloc, outcome: executor.OK, segment: 2, size: 512, reserved: 22 * mib, allocated: 3*mib + 512, live: 2, requested: 3*mib + 100, bought: true},
-		{kind: trace.Alloc, outcome: executor.OOM, reserved: 22 * mib, allocated: 3*mib + 512, live: 2, requested: 3*mib + 100, bought: true},
-		{kind: trace.Free, outcome: executor.OK, size: 3 * mib, reserved: 22 * mib, allocated: 512, live: 1, requested: 100},
-		{kind: trace.EmptyCache, outcome: executor.OK, reserved: 2 * mib, allocated: 512, live: 1, requested: 100, bought: true},
+		{kind: trace.Alloc, outcome: executor.OK, segment: 1, size: 3 * mib, reserved: 20 * mib, allocated: 3 * mib, live: 1, bought: true},
+		{kind: trace.Alloc, outcome: executor.OK, segment: 2, size: 512, reserved: 22 * mib, allocated: 3*mib + 512, live: 2, bought: true},
+		{kind: trace.Alloc, outcome: executor.OOM, reserved: 22 * mib, allocated: 3*mib + 512, live: 2, bought: true},
+		{kind: trace.Free, outcome: executor.OK, size: 3 * mib, reserved: 22 * mib, allocated: 512, live: 1},
+		{kind: trace.EmptyCache, outcome: executor.OK, reserved: 2 * mib, allocated: 512, live: 1, bought: true},
 	} {
 		got := h[i]
 		got.segment = min(got.segment, want.segment)

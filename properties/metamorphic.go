@@ -224,11 +224,11 @@ func doubleEmptyCache(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) {
 	var ops []trace.Op
 	at := make([]int, len(t.Ops))
 	for i, op := range t.Ops {
-		at[i] = len(ops)
-		ops = append(ops, op)
 		if op.Kind == trace.EmptyCache {
 			ops = append(ops, op)
 		}
+		at[i] = len(ops) // of two, what the second leaves
+		ops = append(ops, op)
 	}
 	if len(ops) == len(t.Ops) {
 		return nil, nil

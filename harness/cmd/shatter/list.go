@@ -86,7 +86,7 @@ func list(w io.Writer, kind string) error {
 		fmt.Fprintf(t, "%s\t%s\t(%s)\n", executor.NoFalseOOM,
 			"No request is refused that the allocator's promise covers, or that succeeds when repeated unchanged.", "contracts 3; see verdicts")
 		fmt.Fprintf(t, "%s\t%s\t(%s)\n", executor.DataIntegrity,
-			"A live block holds the bytes that were written into it until it is freed.", "devices with bytes, see --verify")
+			"A live block holds the bytes that were written into it until it is freed.", "contracts E5; devices with bytes, see --verify")
 		fmt.Fprintf(t, "%s\t%s\t(%s)\n", executor.FaultRecovery,
 			"After a device call failed the allocator is consistent, nothing leaks, and a retry without the fault succeeds.",
 			"pytorch#188008; see --fault")
