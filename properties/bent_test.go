@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/caching"
 	"github.com/shatter-gpu/shatter/allocators/catalog"
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/harness/executor"
@@ -237,5 +238,48 @@ func TestRelationsSeeBentAllocators(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, v, c.relation.ID)
 		require.Equal(t, c.rule, v.Rule, v.Detail)
+	}
+}
+
+// takesForDone has a device say of every event that it is done.
+func takesForDone(d *deaf) { d.done = func(device.Event) (bool, error) { return true, nil } }
+
+// TestReferenceSeesWrongDecisions: the reference sees an allocator that goes wrong because of the device that it stands on.
+func TestReferenceSeesWrongDecisions(t *testing.T) {
+	for rule, c := range map[string]struct {
+		text string
+		how  func(*deaf)
+	}{
+		"":        {"alloc 0 5MiB\nfree 0\nempty_cache\n", func(*deaf) {}},
+		"refused": {"alloc 0 5MiB\n", func(d *deaf) { d.malloc = func(uint64) (device.Addr, error) { return 0, device.ErrOutOfMemory } }},
+		"served": {"alloc 0 200MiB\n", func(d *deaf) {
+			d.malloc = func(uint64) (device.Addr, error) { return d.Device.Malloc(2 << 20) }
+		}},
+		"block": {"alloc 0 5MiB\n", func(d *deaf) {
+			d.malloc = func(size uint64) (device.Addr, error) {
+				_, err := d.Device.Malloc(2 << 20)
+				a, err2 := d.Device.Malloc(size)
+				return a, errors.Join(err, err2)
+			}
+		}},
+		"device_free": {"alloc 0 5MiB\nfree 0\nempty_cache\n", func(d *deaf) { d.free = func(device.Addr) error { return nil } }},
+		"segment":     {"alloc 0 5MiB\nrecord 0 stream=1\nfree 0\nalloc 1 2000\n", takesForDone},
+		"blocks":      {"alloc 0 10MiB\nrecord 0 stream=1\nfree 0\nalloc 1 2000\n", takesForDone},
+	} {
+		tr, err := trace.ParseString(rule, c.text)
+		require.NoError(t, err)
+		v, err := properties.AgreesWithReference.Check(&executor.Case{Trace: tr, Capacity: 100 << 20, NewDevice: simulated,
+			Target: executor.Target{Name: "classic", New: func(d device.Device) (allocators.Allocator, error) {
+				wrapped := &deaf{Device: d}
+				c.how(wrapped)
+				return caching.New(wrapped, caching.DefaultSettings())
+			}}})
+		require.NoError(t, err)
+		if rule == "" {
+			require.Nil(t, v, "the same without a fault")
+			continue
+		}
+		require.NotNil(t, v, rule)
+		require.Equal(t, rule, v.Rule, v.Detail)
 	}
 }
