@@ -128,6 +128,25 @@ func TestPropertiesSeeBentAllocators(t *testing.T) {
 				return p
 			}
 		}},
+		{"whole-pages.X3.expandable.walk", "expandable", "alloc 0 5MiB\n", func(b *bent) {
+			b.promise = func(p allocators.Promise) allocators.Promise {
+				p.PageSize = func(bool) uint64 { return 7 << 20 }
+				return p
+			}
+		}},
+		{"served-as-promised.needless-purchase.classic.alloc", "classic", "alloc 0 5MiB\nfree 0\nalloc 1 5MiB\n", func(b *bent) {
+			b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) {
+				if b.calls == 2 { // buys on another stream although a block is there
+					if extra, err := b.full.Alloc(40<<20, 5); err == nil {
+						_ = b.full.Free(extra.Addr)
+					}
+				}
+				return n, s
+			}
+		}},
+		{"served-as-promised.X.expandable.alloc", "expandable@x_memory_fraction:0.5", "alloc 0 12MiB\n", func(b *bent) {
+			b.promise = func(p allocators.Promise) allocators.Promise { p.Limit = 1 << 20; return p }
+		}},
 		{"device-counters.A9.classic.walk", "classic", "alloc 0 5MiB\n", func(b *bent) { b.Stats().NumDeviceAlloc++ }},
 		{"device-counters.A14.classic.walk", "classic", "alloc 0 5MiB\n", func(b *bent) { b.Stats().NumOOMs++ }},
 		{"device-counters.A11.classic.walk", "classic@max_split_size_mb:21", "alloc 0 30MiB\n", func(b *bent) {
