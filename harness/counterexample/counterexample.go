@@ -5,7 +5,7 @@
 // The search is random and short-sighted but for its beginning: combs, as in the three-call pin, leave small blocks everywhere and
 // then ask for more than lies between them.
 //
-// Files: counterexample (the search), sequence (what is tried), shorten (the shortest trace).
+// Files: counterexample (the search), sequence (what is tried), shorten (the shortest trace), pin (the yardstick).
 package counterexample
 
 import (

@@ -96,7 +96,20 @@ func rounded(n uint64) uint64 { return (n + 511) / 512 * 512 }
 
 // comb fills the device with the parts, frees the holes and asks, on both streams, for sizes about as large.
 func (b *builder) comb(c comb) {
-	var unit, largest uint64
+	largest := b.pin(c)
+	for _, stream := range []device.Stream{0, 1} {
+		for _, n := range []uint64{b.least, b.least + 1, largest + 1, largest + 512, 2*largest + 1, 19 * mib, 20*mib + 1} {
+			if n < b.capacity {
+				b.ops = append(b.ops, trace.Op{Kind: trace.Alloc, ID: b.id, Bytes: n, Stream: stream}, trace.Op{Kind: trace.Free, ID: b.id})
+				b.id++
+			}
+		}
+	}
+}
+
+// pin fills the device with the parts and frees the holes; it returns the largest of them.
+func (b *builder) pin(c comb) (largest uint64) {
+	var unit uint64
 	for _, p := range c.parts {
 		unit += rounded(p.bytes)
 		if !p.pin {
@@ -114,14 +127,7 @@ func (b *builder) comb(c comb) {
 	for _, id := range holes {
 		b.ops = append(b.ops, trace.Op{Kind: trace.Free, ID: id})
 	}
-	for _, stream := range []device.Stream{0, 1} {
-		for _, n := range []uint64{b.least, b.least + 1, largest + 1, largest + 512, 2*largest + 1, 19 * mib, 20*mib + 1} {
-			if n < b.capacity {
-				b.ops = append(b.ops, trace.Op{Kind: trace.Alloc, ID: b.id, Bytes: n, Stream: stream}, trace.Op{Kind: trace.Free, ID: b.id})
-				b.id++
-			}
-		}
-	}
+	return largest
 }
 
 // randomComb draws a comb.

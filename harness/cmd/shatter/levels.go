@@ -33,7 +33,8 @@ func levelsCommand() *cobra.Command {
 		Short: "how far each allocator is from each literal promise: shortest counterexample, worst ratio",
 		Long: `Levels searches for refusals that break 'no request is refused while the free memory is at least the request', for each way
 to count free memory (see shatter list properties). It prints, for each allocator and level, the shortest trace found, shrunk, and
-the worst ratio of free memory to the request with the fill at which it happens.`,
+the worst ratio of free memory to the request with the fill at which it happens, and what three allocations a segment come to, of
+which one is kept: the pin that the search must not fall behind.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
@@ -102,7 +103,7 @@ func (f *levelsFlags) run(c *cobra.Command) error {
 	return nil
 }
 
-// writeLevels prints a table and, below it, the shortest traces.
+// writeLevels prints a table, below it the shortest traces, and the yardstick.
 func writeLevels(ctx context.Context, out io.Writer, s *counterexample.Search, r *counterexample.Result, took time.Duration) error {
 	fmt.Fprintf(out, "%s on a device of %s, requests of at least %s: %d sequences, %d operations, %d refusals, %.0f s\n",
 		s.Target.Name, reports.Size(s.Capacity), reports.Size(s.Least), r.Sequences, r.Operations, r.Refusals, took.Seconds())
@@ -141,6 +142,44 @@ func writeLevels(ctx context.Context, out io.Writer, s *counterexample.Search, r
 		return faultError{err}
 	}
 	if _, err := io.WriteString(out, traces.String()); err != nil {
+		return faultError{err}
+	}
+	return writePins(out, s, r)
+}
+
+// writePins runs the three-call pins on the device of the search and holds them against what it found.
+func writePins(out io.Writer, s *counterexample.Search, r *counterexample.Result) error {
+	fmt.Fprintln(out, "three-call pins on that device: all filled, the blocks that are not kept freed, one request")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "pin\trequest\toperations\tverdict\tbreaks\tfree : request\tat a fill of\tthe search")
+	for _, p := range counterexample.Pins {
+		m, err := s.Measure(p)
+		if err != nil {
+			return err
+		}
+		verdict := "served"
+		if m.Refused {
+			verdict = m.Verdict.String()
+		}
+		row := fmt.Sprintf("%s\t%s\t%d\t%s", p.Name, reports.Size(p.Request), m.Operations, verdict)
+		if m.Demands.Broken == 0 {
+			fmt.Fprintf(w, "%s\tnone\n", row)
+		}
+		for _, l := range executor.Levels() {
+			if !m.Demands.Broken.Has(l) {
+				continue
+			}
+			found := "no worse"
+			if worst := &r.Levels[l]; p.Request < s.Least {
+				found = "looked for larger requests"
+			} else if worst.Refusals > 0 && worst.Worst.Ratio() >= m.Ratio(l) {
+				found = fmt.Sprintf("%.7g : 1", worst.Worst.Ratio())
+			}
+			fmt.Fprintf(w, "%s\t%s (%s)\t%.7g : 1\t%.4g %%\t%s\n", row, l, properties.Levels[l].Contract, m.Ratio(l), 100*m.Demands.Fill, found)
+			row = "\t\t\t"
+		}
+	}
+	if err := w.Flush(); err != nil {
 		return faultError{err}
 	}
 	return nil
