@@ -26,6 +26,7 @@ type selfTested struct {
 	Planted int         `json:"planted"`
 	Found   int         `json:"found"`
 	Generic int         `json:"generic"`
+	AsNamed int         `json:"as_named"`          // found by the very property that must see them
 	Median  float64     `json:"median_operations"` // of the shrunk traces
 	Bugs    []testedBug `json:"bugs"`
 	// Clean is what the program without a bug came to.
@@ -301,7 +302,14 @@ func runSeek(ctx context.Context, program string, limit time.Duration, args ...s
 	return &h, json.Unmarshal(out, &h)
 }
 
-// sum judges the answers.
+// longestMedian is how many operations a person is to read of most findings, at most; of few bugs the median says nothing.
+const (
+	longestMedian = 6
+	manyBugs      = 12
+)
+
+// sum judges the answers. Which property finds a bug first is not among what can fail: with other seeds it can be another one that
+// sees the same trace.
 func (r *selfTested) sum() {
 	var lengths []int
 	fail := func(format string, args ...any) { r.Failed = append(r.Failed, fmt.Sprintf(format, args...)) }
@@ -327,10 +335,16 @@ func (r *selfTested) sum() {
 		if b.Generic > 0 {
 			r.Generic++
 		}
+		if b.Property+"/"+b.Rule == b.Expected {
+			r.AsNamed++
+		}
 	}
 	if n := len(lengths); n > 0 {
 		slices.Sort(lengths)
 		r.Median = float64(lengths[(n-1)/2]+lengths[n/2]) / 2
+	}
+	if len(lengths) >= manyBugs && r.Median > longestMedian {
+		fail("the shrunk traces have %g operations in the median, at most %d are enough", r.Median, longestMedian)
 	}
 	if r.Clean.Found {
 		fail("without a planted bug: %s/%s: %s", r.Clean.Property, r.Clean.Rule, r.Clean.Detail)

@@ -17,6 +17,9 @@ var (
 		{"garbage_collection_threshold:0.3", "1"}, {"", "0.5"},
 	}
 	smallCapacities = []uint64{2 << 20, 20 << 20, 42 << 20, 100 << 20}
+	// With private pools and queued work there are fewer of all: what breaks there does not depend on them.
+	pooledSizes      = []uint64{513, 20 << 20}
+	pooledCapacities = []uint64{2 << 20, 42 << 20}
 	// What the settings are changed to in mid-run.
 	smallSwitches = []string{"expandable_segments:False", "expandable_segments:True,max_split_size_mb:21"}
 )
@@ -39,22 +42,28 @@ func smallHeader(capacity uint64, expandable bool, conf, fraction string) []trac
 // enumerate hands all traces of some lengths to look, shortest first, as long as they are shorter than what was found.
 func (r *sought) enumerate(over func() bool, h *seeker, least, most int, look func(*trace.Trace) bool) {
 	for n := least; n <= most && (!r.Found || n < r.After); n++ {
+		try := func(t *trace.Trace) bool {
+			if over() {
+				return false
+			}
+			r.Enumerated++
+			if f, _, err := h.check(t, onlyReference); err != nil || f == nil {
+				return true
+			}
+			r.Shortest = n
+			look(t)
+			return false
+		}
 		for _, expandable := range []bool{false, true} {
+			for _, capacity := range pooledCapacities {
+				e := enumerator{length: n, look: try, pooled: true, header: smallHeader(capacity, expandable, "", "")}
+				if !e.extend(nil) {
+					return
+				}
+			}
 			for _, c := range smallConfs {
 				for _, capacity := range smallCapacities {
-					e := enumerator{length: n, look: func(t *trace.Trace) bool {
-						if over() {
-							return false
-						}
-						r.Enumerated++
-						if f, _, err := h.check(t, onlyReference); err != nil || f == nil {
-							return true
-						}
-						r.Shortest = n
-						look(t)
-						return false
-					}}
-					e.header = smallHeader(capacity, expandable, c.conf, c.fraction)
+					e := enumerator{length: n, look: try, header: smallHeader(capacity, expandable, c.conf, c.fraction)}
 					if !e.extend(nil) {
 						return
 					}
@@ -69,6 +78,7 @@ func (r *sought) enumerate(over func() bool, h *seeker, least, most int, look fu
 type enumerator struct {
 	header []trace.Field
 	length int
+	pooled bool // with private pools and queued work
 	live   []uint64
 	next   uint64
 	look   func(*trace.Trace) bool
@@ -80,8 +90,12 @@ func (e *enumerator) extend(ops []trace.Op) bool {
 		return e.look(&trace.Trace{Name: "enumerated", Header: e.header, Ops: append([]trace.Op(nil), ops...)})
 	}
 	with := func(op trace.Op) bool { return e.extend(append(ops, op)) }
+	sizes := smallSizes
+	if e.pooled {
+		sizes = pooledSizes
+	}
 	for stream := range device.Stream(2) {
-		for _, n := range smallSizes {
+		for _, n := range sizes {
 			if stream > 0 && n != 513 && n != 20<<20 {
 				continue // two sizes show what a second stream is kept from
 			}
@@ -105,6 +119,12 @@ func (e *enumerator) extend(ops []trace.Op) bool {
 		if !ok || !with(trace.Op{Kind: trace.Record, ID: id, Stream: 1}) {
 			return false
 		}
+		if e.pooled && !(with(trace.Op{Kind: trace.Use, ID: id}) && with(trace.Op{Kind: trace.Use, ID: id, Stream: 1})) {
+			return false
+		}
+	}
+	if e.pooled {
+		return e.pools(ops, with) && with(trace.Op{Kind: trace.Sync, Stream: trace.AllStreams}) && with(trace.Op{Kind: trace.EmptyCache})
 	}
 	for _, conf := range smallSwitches {
 		if !with(trace.Op{Kind: trace.Conf, Conf: conf}) {
@@ -112,4 +132,21 @@ func (e *enumerator) extend(ops []trace.Op) bool {
 		}
 	}
 	return with(trace.Op{Kind: trace.Sync, Stream: trace.AllStreams}) && with(trace.Op{Kind: trace.EmptyCache})
+}
+
+// pools tries every operation on one pool that is legal behind the ones given.
+func (e *enumerator) pools(ops []trace.Op, with func(trace.Op) bool) bool {
+	for _, op := range [...]trace.Op{
+		{Kind: trace.PoolBegin, Pool: 1, Stream: trace.AllStreams}, {Kind: trace.PoolEnd, Pool: 1}, {Kind: trace.PoolRelease, Pool: 1},
+		{Kind: trace.EmptyCache, Pool: 1},
+	} {
+		var set trace.PoolSet
+		for i := range ops {
+			set.Step(&ops[i])
+		}
+		if set.Step(&op) && !with(op) {
+			return false
+		}
+	}
+	return true
 }

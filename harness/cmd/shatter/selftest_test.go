@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/shatter-gpu/shatter/allocators/mutants"
+	"github.com/shatter-gpu/shatter/harness/trace"
 )
 
 // Without a planted bug nothing is found: neither in generated sequences, against the reference too, nor in all traces of one
@@ -23,7 +25,27 @@ func TestSeekWithoutABug(t *testing.T) {
 	require.Zero(t, r.Broken, r.BrokenBy)
 	require.Equal(t, 90, r.Sequences)
 	require.Equal(t, 1, r.Exhausted)
-	require.Equal(t, 2*5*4*(10+2+4), r.Enumerated, "settings, devices and operations of the first step")
+	require.Equal(t, 2*5*4*(10+2+4)+2*2*(2+2+1+2), r.Enumerated, "settings, devices and operations of the first step; with pools, too")
+}
+
+// TestEnumeration: all traces of two operations are legal, there are as many as can be counted by hand, and none comes twice.
+func TestEnumeration(t *testing.T) {
+	for pooled, want := range map[bool]int{
+		// After an alloc also the free and the record of it (and two uses); after a begin also the end, and empty_cache of the pool.
+		false: 12*(16+2) + 4*16,
+		true:  4*(7+4) + 1*(6+2) + 2*7,
+	} {
+		seen := map[string]bool{}
+		e := enumerator{length: 2, pooled: pooled, look: func(tr *trace.Trace) bool {
+			require.NoError(t, tr.Validate())
+			text := string(tr.Format())
+			require.False(t, seen[text], text)
+			seen[text] = true
+			return true
+		}}
+		require.True(t, e.extend(nil))
+		require.Len(t, seen, want)
+	}
 }
 
 func TestSelftestChoice(t *testing.T) {
@@ -49,6 +71,7 @@ func TestSelftestJudges(t *testing.T) {
 	bug := func(name string, found bool, after, minimum int, proved bool) testedBug {
 		b := testedBug{Name: name, Rules: []string{"6"}, Minimum: minimum, Proved: proved}
 		b.Found, b.After = found, after
+		b.Expected, b.Property, b.Rule = "tiling/gap", "tiling", "gap"
 		return b
 	}
 	r := selfTested{Rules: map[string][]string{}, Bugs: []testedBug{
@@ -58,9 +81,24 @@ func TestSelftestJudges(t *testing.T) {
 	r.sum()
 	require.Equal(t, 4, r.Found)
 	require.Equal(t, 2.5, r.Median)
+	require.Equal(t, 4, r.AsNamed)
 	require.Equal(t, []string{
 		"missed: not found in 0 sequences and 0 enumerated traces", "long: shrunk to 5 operations, 4 are enough",
 		"shorter: shrunk to 1 operations, fewer than the proved minimum of 2",
 	}, r.Failed)
 	require.Len(t, r.Rules["6"], 5)
+
+	deep := bug("deep", true, 7, 7, false)
+	deep.Rule = "set"
+	r = selfTested{Rules: map[string][]string{}, Bugs: slices.Repeat([]testedBug{deep}, 12)}
+	r.sum()
+	require.Equal(t, []string{"the shrunk traces have 7 operations in the median, at most 6 are enough"}, r.Failed)
+	r = selfTested{Rules: map[string][]string{}, Bugs: []testedBug{deep}}
+	r.sum()
+	require.Empty(t, r.Failed, "of one bug the median says nothing")
+	require.Zero(t, r.AsNamed)
+	var table bytes.Buffer
+	require.NoError(t, (&selftestFlags{}).write(&table, &r))
+	require.Contains(t, table.String(), "tiling/set (named: tiling/gap)")
+	require.Contains(t, table.String(), "planted 0, found 1, by the generic checks alone 0, by the property named for it 0; shrunk to 7")
 }

@@ -29,7 +29,9 @@ func (f *selftestFlags) write(to io.Writer, r *selfTested) error {
 		b := &r.Bugs[i]
 		by, generic, minimum := "-", "no", fmt.Sprintf("<= %d", b.Minimum)
 		if b.Found {
-			by = b.Property + "/" + b.Rule
+			if by = b.Property + "/" + b.Rule; by != b.Expected {
+				by += " (named: " + b.Expected + ")"
+			}
 		}
 		if b.Generic > 0 {
 			generic = fmt.Sprintf("after %d", b.Generic)
@@ -43,7 +45,8 @@ func (f *selftestFlags) write(to io.Writer, r *selfTested) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nplanted %d, found %d, by the generic checks alone %d; shrunk to %g operations in the median\n", r.Planted, r.Found, r.Generic, r.Median)
+	fmt.Fprintf(w, "\nplanted %d, found %d, by the generic checks alone %d, by the property named for it %d; shrunk to %g operations in the median\n",
+		r.Planted, r.Found, r.Generic, r.AsNamed, r.Median)
 	writeClean(w, &r.Clean)
 	for _, s := range r.Failed {
 		fmt.Fprintf(w, "FAILED %s\n", s)
