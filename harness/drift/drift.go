@@ -32,7 +32,8 @@ type Drift struct {
 	PerRepeat uint64
 	// Reserved and Live are bytes after each repeat.
 	Reserved, Live []uint64
-	// Listed says that the allocator lists its blocks: without that nothing proves that it is bounded.
+	// Listed says that the allocator lists its blocks and that the device gives ascending addresses: without that nothing proves
+	// that it is bounded.
 	Listed bool
 }
 
@@ -98,7 +99,9 @@ func Measure(t *trace.Trace, target executor.Target, newDevice measure.NewDevice
 	}
 	r := repeater{alloc: a, dev: dev, live: map[uint64]held{}}
 	var d Drift
-	r.snap, d.Listed = a.(allocators.Snapshotter)
+	if o, ok := dev.(interface{ Ascending() bool }); !ok || o.Ascending() {
+		r.snap, d.Listed = a.(allocators.Snapshotter)
+	}
 	r.follower, _ = a.(allocators.DeviceFollower)
 	if f, ok := a.(allocators.Foreseer); ok {
 		script := foreseen(t.Ops)
@@ -220,8 +223,8 @@ func (r *repeater) free(h held) error {
 }
 
 // canonical writes the state so that from equal ones all that follows is equal: the segments in order of their addresses, which
-// break ties, but not the addresses themselves; and of each live block its id, under which it will be freed. The ages of
-// garbage collection are left out: on this device reserved memory never comes near its threshold.
+// break ties, but not the addresses themselves, since every new one lies behind them; and of each live block its id, under which
+// it will be freed. The ages of garbage collection are left out: on this device reserved memory never comes near its threshold.
 func (r *repeater) canonical() string {
 	r.snap.Snapshot(&r.state)
 	ids := make(map[device.Addr]uint64, len(r.live))

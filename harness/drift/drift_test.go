@@ -52,6 +52,24 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// TestOtherAddresses: where addresses are given again or at random, a state that looks the same proves nothing.
+func TestOtherAddresses(t *testing.T) {
+	tr, err := trace.ParseString("drift", "alloc 0 5MiB\nfree 0\nempty_cache\n")
+	require.NoError(t, err)
+	spec, err := catalog.Parse("classic")
+	require.NoError(t, err)
+	for order, want := range map[simdev.Order]string{
+		simdev.Bump: "bounded: after repeat 2 the state is that after repeat 1",
+		simdev.Low:  "level: 0 reserved after each of the last 10 of 40 repeats", simdev.Random: "level: 0 reserved after each of the last 10 of 40 repeats",
+	} {
+		d, err := drift.Measure(tr, executor.Target{Name: spec.Name, New: spec.New}, func(n uint64) (device.Device, error) {
+			return simdev.New(simdev.Options{Capacity: n, Order: order, Seed: 3})
+		})
+		require.NoError(t, err)
+		require.Equal(t, want, d.String())
+	}
+}
+
 // TestFigures: reserved and live bytes after each repeat.
 func TestFigures(t *testing.T) {
 	d := measured(t, "alloc 0 21495808\nfree 0\n", "max_split_size_mb:21")

@@ -19,6 +19,9 @@ const (
 	Random
 )
 
+// Ascending tells whether every new address lies behind all earlier ones, so that nothing depends on what was given back.
+func (d *Device) Ascending() bool { return d.mallocs.order == Bump }
+
 // span is an address range in use.
 type span struct {
 	addr device.Addr
