@@ -49,7 +49,9 @@ func TestEveryContractIsChecked(t *testing.T) {
 		unpromised = append(unpromised, n.Source)
 	}
 	holds, not := numbers(checked), numbers(unpromised)
-	for _, id := range strings.Fields("I1 I2 I3 I4 I5 I6 I7 I8 I9 A1 A2 A3 A4 A5 A6 A7 A8 A9 A10 A11 A12 A13 A14 D1 D2 D3 E1 E3 E4 E5 P1 P2 P3 P4 P5 X1 X3") {
+	for _, id := range strings.Fields(
+		"I1 I2 I3 I4 I5 I6 I7 I8 I9 A1 A2 A3 A4 A5 A6 A7 A8 A9 A10 A11 A12 A13 A14 D1 D2 D3 E1 E3 E4 E5 P1 P2 P3 P4 P5 X1 X3",
+	) {
 		require.True(t, holds[id], "no property checks %s", id)
 	}
 	for _, id := range strings.Fields("D2 D4 E2 P6 P7 P8 P9 X2 X4") {

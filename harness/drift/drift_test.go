@@ -58,9 +58,10 @@ func TestOtherAddresses(t *testing.T) {
 	require.NoError(t, err)
 	spec, err := catalog.Parse("classic")
 	require.NoError(t, err)
+	const level = "level: 0 reserved after each of the last 10 of 40 repeats"
 	for order, want := range map[simdev.Order]string{
 		simdev.Bump: "bounded: after repeat 2 the state is that after repeat 1",
-		simdev.Low:  "level: 0 reserved after each of the last 10 of 40 repeats", simdev.Random: "level: 0 reserved after each of the last 10 of 40 repeats",
+		simdev.Low:  level, simdev.Random: level,
 	} {
 		d, err := drift.Measure(tr, executor.Target{Name: spec.Name, New: spec.New}, func(n uint64) (device.Device, error) {
 			return simdev.New(simdev.Options{Capacity: n, Order: order, Seed: 3})
