@@ -13,6 +13,7 @@ import (
 
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/reference"
 )
 
 // A script is a table of cases in testdata/scripts, worked out by hand from the specification:
@@ -35,11 +36,11 @@ import (
 type script struct {
 	*twins
 	t      *testing.T
-	blocks map[string]*refBlock
+	blocks map[string]*reference.Block
 	names  map[device.Addr]string
 	bases  []device.Addr
 	kinds  map[string]int
-	last   *refBlock
+	last   *reference.Block
 	did    []string
 }
 
@@ -65,7 +66,7 @@ func TestScripts(t *testing.T) {
 
 // runCase runs the lines of a case; the first of them stands in line first+1 of the file.
 func runCase(t *testing.T, file string, first int, body string) {
-	s := &script{t: t, blocks: map[string]*refBlock{}, names: map[device.Addr]string{}, kinds: map[string]int{}}
+	s := &script{t: t, blocks: map[string]*reference.Block{}, names: map[device.Addr]string{}, kinds: map[string]int{}}
 	for i, line := range strings.Split(body, "\n") {
 		text, _, _ := strings.Cut(line, "#")
 		words := strings.Fields(text)
@@ -199,7 +200,7 @@ func (s *script) do(word string) bool {
 		s.op("%s", word)
 		err := s.a.EmptyCache()
 		require.Equal(s.t, word == "empty_cache!", err != nil, "%s: whether it can be done: %v", s.name, err)
-		s.same(err, s.r.emptyCache())
+		s.same(err, s.r.EmptyCache())
 		s.compare(true)
 	case verb == "pool" || verb == "capture":
 		s.beginPool(allocators.Redirection{Pool: s.poolID(rest), Stream: on, Capture: verb == "capture"})
@@ -292,7 +293,7 @@ func (s *script) show(what string) []string {
 	case "calls":
 		return s.did
 	case "block":
-		return []string{fmt.Sprintf("%s:%d", s.place(device.Addr(s.last.addr)), s.last.size)}
+		return []string{fmt.Sprintf("%s:%d", s.place(s.last.Addr()), s.last.Size())}
 	case "free", "private1", "private2":
 		// From the allocator's own sets, not from a list that was sorted here.
 		pools := []*pool{&s.a.small, &s.a.large}

@@ -14,20 +14,25 @@ import (
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
+	"github.com/shatter-gpu/shatter/allocators/reference"
 )
+
+const mib = 1 << 20
 
 // twins runs an Allocator and the reference side by side.
 type twins struct {
-	t    *testing.T
-	name string
-	dev  *simdev.Device
-	rec  *device.Recorder
-	a    *Allocator
-	r    *reference
-	live []*refBlock // and of the Allocator what has the same address
+	t        *testing.T
+	name     string
+	capacity uint64
+	dev      *simdev.Device
+	rec      *device.Recorder
+	a        *Allocator
+	r        *reference.Allocator
+	set      Settings           // of both
+	live     []*reference.Block // and of the Allocator what has the same address
 
 	log            []string      // operations, for a failure's message
-	calls          []device.Call // of the last operation
+	calls, want    []device.Call // of the last operation: the Allocator's, the reference's
 	sa, sr, before allocators.Snapshot
 	touched        []allocators.Neighbourhood
 	counts         map[string]int
@@ -40,11 +45,26 @@ func newTwins(t *testing.T, name string, capacity uint64, set Settings) *twins {
 	t.Helper()
 	dev, err := simdev.New(simdev.Options{Capacity: capacity})
 	require.NoError(t, err)
-	w := &twins{t: t, name: name, dev: dev, rec: &device.Recorder{Device: dev}, r: newReference(capacity, set), counts: map[string]int{}}
+	w := &twins{
+		t: t, name: name, dev: dev, rec: &device.Recorder{Device: dev}, set: set, capacity: capacity,
+		r: reference.New(capacity, referenceSettings(set)), counts: map[string]int{},
+	}
+	w.r.OnCall = func(c device.Call) { w.want = append(w.want, c) }
+	if set.HasFraction {
+		w.r.SetFraction(set.Fraction)
+	}
 	w.a, err = New(w.rec, set)
 	require.NoError(t, err)
 	w.op("# capacity: %d, conf: %s", capacity, set.Text)
 	return w
+}
+
+func referenceSettings(s Settings) reference.Settings {
+	return reference.Settings{
+		MaxSplitSize: s.MaxSplitSize, MaxNonSplitRounding: s.MaxNonSplitRounding, GCThreshold: s.GCThreshold,
+		RoundupDivisions: s.RoundupDivisions, Expandable: s.Expandable, LookupAfterFlush: s.LookupAfterFlush,
+		Pools: s.Rules.Pools, EmptiesInCapture: s.Rules.emptiesInCapture, FullIsUnlimited: s.Rules.fullIsUnlimited,
+	}
 }
 
 func (w *twins) op(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
@@ -56,10 +76,10 @@ func (w *twins) fail(format string, args ...any) {
 }
 
 // alloc returns the block, nil if there is none.
-func (w *twins) alloc(n uint64, s device.Stream) *refBlock {
+func (w *twins) alloc(n uint64, s device.Stream) *reference.Block {
 	w.op("alloc %d %d stream=%d", len(w.log), n, s)
 	got, err := w.a.Alloc(n, s)
-	want := w.r.alloc(n, s)
+	want := w.r.Alloc(n, s)
 	switch {
 	case n == 0:
 		if got != (allocators.Block{}) || err != nil {
@@ -71,23 +91,13 @@ func (w *twins) alloc(n uint64, s device.Stream) *refBlock {
 		if !errors.As(err, &oom) || !errors.Is(err, device.ErrOutOfMemory) {
 			w.fail("the reference refuses, the allocator says %v, %v", got, err)
 		}
-		var live uint64
-		for _, b := range w.live {
-			live += b.size
-		}
-		size := w.r.round(n)
-		expect := allocators.OOMError{
-			Request: n, Rounded: size, SegmentSize: segmentSize(size), Total: w.r.capacity, DeviceFree: w.r.deviceFree(),
-			HasLimit: w.r.hasLimit, Limit: w.r.limit, Allocated: live, Reserved: w.r.reserved, Stream: s,
-		}
-		expect.Private = w.r.inPrivatePools()
-		if *oom != expect {
+		if expect := w.r.Refusal(n, s); *oom != expect {
 			w.fail("refusal: want %+v, got %+v", expect, *oom)
 		}
 	default:
 		w.counts["alloc"]++
-		if err != nil || uint64(got.Addr) != want.addr || got.Size != want.size {
-			w.fail("want %d bytes at %#x, got %d at %#x, %v", want.size, want.addr, got.Size, uint64(got.Addr), err)
+		if err != nil || got.Addr != want.Addr() || got.Size != want.Size() {
+			w.fail("want %d bytes at %#x, got %d at %#x, %v", want.Size(), uint64(want.Addr()), got.Size, uint64(got.Addr), err)
 		}
 		w.live = append(w.live, want)
 	}
@@ -97,27 +107,27 @@ func (w *twins) alloc(n uint64, s device.Stream) *refBlock {
 
 func (w *twins) free(i int) {
 	b := w.live[i]
-	w.op("free %#x", b.addr)
+	addr, held := b.Addr(), w.r.HeldBack() // a free block may grow down
+	w.op("free %#x", uint64(addr))
 	w.live = slices.Delete(w.live, i, i+1)
-	if err := w.a.Free(device.Addr(b.addr)); err != nil {
+	if err := w.a.Free(addr); err != nil {
 		w.fail("free: %v", err)
 	}
-	w.r.freeBlock(b)
-	if n := len(w.r.deferred); n > 0 && w.r.deferred[n-1] == b {
-		w.counts["deferred"]++
-	}
+	w.r.Free(b)
+	w.counts["deferred"] += w.r.HeldBack() - held
 	w.compare(true)
-	if err := w.a.Free(device.Addr(b.addr)); !errors.Is(err, allocators.ErrInvalidPointer) {
+	if err := w.a.Free(addr); !errors.Is(err, allocators.ErrInvalidPointer) {
 		w.fail("a double free gives %v", err)
 	}
 }
 
 func (w *twins) record(i int, s device.Stream) {
-	w.op("record %#x stream=%d", w.live[i].addr, s)
-	if err := w.a.Record(device.Addr(w.live[i].addr), s); err != nil {
+	addr := w.live[i].Addr()
+	w.op("record %#x stream=%d", uint64(addr), s)
+	if err := w.a.Record(addr, s); err != nil {
 		w.fail("record: %v", err)
 	}
-	w.r.record(w.live[i], s)
+	w.r.Record(w.live[i], s)
 	w.compare(false)
 }
 
@@ -128,16 +138,16 @@ func (w *twins) sync(s device.Stream) {
 	} else {
 		require.NoError(w.t, w.dev.Sync(s))
 	}
-	w.r.sync(s)
+	w.r.Sync(s)
 	w.compare(false)
 }
 
 func (w *twins) emptyCache() {
 	w.op("empty_cache")
-	if w.r.holding() {
+	if w.r.Holding() {
 		w.counts["held-flush"]++
 	}
-	w.same(w.a.EmptyCache(), w.r.emptyCache())
+	w.same(w.a.EmptyCache(), w.r.EmptyCache())
 	w.compare(true)
 }
 
@@ -152,51 +162,51 @@ func (w *twins) same(err error, ok bool) {
 func (w *twins) beginPool(r allocators.Redirection) {
 	w.op("pool begin %d stream=%d capture=%t", r.Pool, r.Stream, r.Capture)
 	w.same(w.a.BeginPool(r), true)
-	w.r.beginPool(r)
+	w.r.BeginPool(r)
 	w.compare(false)
 }
 
 func (w *twins) endPool(id allocators.PoolID) {
 	w.op("pool end %d", id)
 	w.same(w.a.EndPool(id), true)
-	w.r.endPool(id)
+	w.r.EndPool(id)
 	w.compare(false)
 }
 
 func (w *twins) releasePool(id allocators.PoolID) {
 	w.op("pool release %d", id)
 	w.same(w.a.ReleasePool(id), true)
-	w.r.releasePool(id)
+	w.r.ReleasePool(id)
 	w.compare(false)
 }
 
 func (w *twins) emptyPool(id allocators.PoolID) {
 	w.op("empty_cache pool=%d", id)
-	w.same(w.a.EmptyPool(id), w.r.emptyPool(id))
+	w.same(w.a.EmptyPool(id), w.r.EmptyPool(id))
 	w.compare(true)
 }
 
 func (w *twins) configure(conf string) {
 	w.op("conf %s", conf)
 	require.NoError(w.t, w.a.Configure(conf))
-	set, _, err := w.r.set.Apply(conf)
+	set, _, err := w.set.Apply(conf)
 	require.NoError(w.t, err)
-	w.r.set = set
+	w.set, w.r.Set = set, referenceSettings(set)
 	w.compare(false)
 }
 
 func (w *twins) setFraction(f float64) {
 	w.op("fraction %v", f)
 	require.NoError(w.t, w.a.SetFraction(f))
-	w.r.setFraction(f)
+	w.r.SetFraction(f)
 	w.compare(false)
 }
 
 func (w *twins) setForeign(bytes uint64) {
 	w.op("foreign %d", bytes)
 	if err := w.dev.SetForeign(bytes); err == nil {
-		w.r.foreign = bytes
-	} else if bytes+w.r.reserved <= w.r.capacity {
+		w.r.Foreign = bytes
+	} else if bytes+w.r.Reserved() <= w.capacity {
 		w.fail("foreign: %v", err)
 	}
 	w.compare(false)
@@ -206,16 +216,20 @@ func (w *twins) setForeign(bytes uint64) {
 // changed.
 func (w *twins) compare(touches bool) {
 	w.t.Helper()
-	if calls := callTexts(w.rec); !slices.Equal(calls, w.r.calls) {
-		w.fail("device calls:\nwant %s\ngot  %s", strings.Join(w.r.calls, "; "), strings.Join(calls, "; "))
+	w.calls = w.calls[:0]
+	for _, c := range w.rec.Calls {
+		if c.Handle = 0; c.Kind != device.CallWait {
+			w.calls = append(w.calls, c)
+		}
 	}
-	for _, c := range w.r.calls {
-		kind, _, _ := strings.Cut(c, " ")
-		w.counts[kind]++
+	if !slices.Equal(w.calls, w.want) {
+		w.fail("device calls:\nwant %s\ngot  %s", callTexts(w.want), callTexts(w.calls))
 	}
-	w.calls = append(w.calls[:0], w.rec.Calls...)
+	for _, c := range w.want {
+		w.counts[callNames[c.Kind]]++
+	}
 	w.rec.Reset()
-	w.r.calls = w.r.calls[:0]
+	w.want = w.want[:0]
 	w.before, w.sa = w.sa, w.before
 	w.a.Snapshot(&w.sa)
 	for i := range w.sa.Blocks {
@@ -223,7 +237,7 @@ func (w *twins) compare(touches bool) {
 			b.Requested = 0
 		}
 	}
-	w.r.snapshot(&w.sr)
+	w.r.Snapshot(&w.sr)
 	if !slices.Equal(w.sa.Segments, w.sr.Segments) {
 		w.fail("segments:\nwant %+v\ngot  %+v", w.sr.Segments, w.sa.Segments)
 	}
@@ -340,47 +354,31 @@ func (w *twins) compareStats() {
 	}
 	r := w.r
 	got := []uint64{s.NumAllocRetries, s.NumOOMs, s.NumSyncAllStreams, s.NumDeviceAlloc, s.NumDeviceFree, w.a.reserved}
-	if want := []uint64{r.retries, r.ooms, r.syncs, r.deviceAllocs, r.deviceFrees, r.reserved}; !slices.Equal(got, want) {
+	if want := []uint64{r.Retries, r.OOMs, r.Syncs, r.DeviceAllocs, r.DeviceFrees, r.Reserved()}; !slices.Equal(got, want) {
 		w.fail("retries, ooms, syncs, device allocs and frees, reserved: want %v, got %v", want, got)
 	}
 	oversize := []int64{int64(s.OversizeAllocations.Current), int64(s.OversizeSegments.Current)}
-	if want := []int64{r.oversizeAllocations, r.oversizeSegments}; !slices.Equal(oversize, want) {
+	if want := []int64{r.OversizeAllocations, r.OversizeSegments}; !slices.Equal(oversize, want) {
 		w.fail("oversize allocations and segments: want %v, got %v", want, oversize)
 	}
-	if free, total := w.dev.Info(); free != r.deviceFree() || total != r.capacity {
-		w.fail("the device has %d of %d free, not %d of %d", free, total, r.deviceFree(), r.capacity)
+	if free, total := w.dev.Info(); free != r.DeviceFree() || total != w.capacity {
+		w.fail("the device has %d of %d free, not %d of %d", free, total, r.DeviceFree(), w.capacity)
 	}
 }
 
-// callTexts writes what a recorder noted as the reference does.
-func callTexts(rec *device.Recorder) []string {
+// callNames are the words that calls are counted under.
+var callNames = map[device.CallKind]string{
+	device.CallMalloc: "malloc", device.CallMallocFail: "mallocfail", device.CallFree: "free", device.CallReserve: "reserve",
+	device.CallUnreserve: "unreserve", device.CallCreate: "create", device.CallCreateFail: "createfail", device.CallRelease: "release",
+	device.CallMap: "map", device.CallUnmap: "unmap",
+}
+
+func callTexts(calls []device.Call) string {
 	var out []string
-	created := 0
-	for _, c := range rec.Calls {
-		switch c.Kind {
-		case device.CallMalloc:
-			out = append(out, fmt.Sprintf("malloc %d at %#x", c.Size, uint64(c.Addr)))
-		case device.CallMallocFail:
-			out = append(out, fmt.Sprintf("mallocfail %d", c.Size))
-		case device.CallFree:
-			out = append(out, fmt.Sprintf("free %#x", uint64(c.Addr)))
-		case device.CallReserve:
-			out = append(out, fmt.Sprintf("reserve %d at %#x", c.Size, uint64(c.Addr)))
-		case device.CallUnreserve:
-			out = append(out, fmt.Sprintf("unreserve %#x", uint64(c.Addr)))
-		case device.CallCreate:
-			created++
-		case device.CallCreateFail:
-			out = append(out, fmt.Sprintf("createfail %d after %d", c.Size, created))
-			created = 0
-		case device.CallMap:
-			created = 0
-			out = append(out, fmt.Sprintf("map %d at %#x", c.Size, uint64(c.Addr)))
-		case device.CallUnmap:
-			out = append(out, fmt.Sprintf("unmap %d at %#x", c.Size, uint64(c.Addr)))
-		}
+	for _, c := range calls {
+		out = append(out, fmt.Sprintf("%s %d at %#x", callNames[c.Kind], c.Size, uint64(c.Addr)))
 	}
-	return out
+	return strings.Join(out, "; ")
 }
 
 // edges are the sizes at which something changes; random ones lie 512 bytes or one byte beside them too.
@@ -459,7 +457,7 @@ func (w *twins) run(rng *rand.Rand, ops int) {
 		}
 		switch kind {
 		case 0:
-			w.alloc(randomSize(rng, w.r.capacity), stream())
+			w.alloc(randomSize(rng, w.capacity), stream())
 		case 1:
 			w.free(rng.IntN(len(w.live)))
 		case 2:
@@ -477,12 +475,12 @@ func (w *twins) run(rng *rand.Rand, ops int) {
 		case 6:
 			w.setFraction(twinFractions[rng.IntN(len(twinFractions))])
 		case 7:
-			w.setForeign(rng.Uint64N(w.r.capacity/(2*mib)) * 2 * mib)
+			w.setForeign(rng.Uint64N(w.capacity/(2*mib)) * 2 * mib)
 		case 8:
 			w.randomBegin(rng, stream)
 		case 9:
-			if n := len(w.r.open); n > 0 {
-				w.endPool(w.r.open[rng.IntN(n)].Pool)
+			if n := len(w.r.Open()); n > 0 {
+				w.endPool(w.r.Open()[rng.IntN(n)].Pool)
 			}
 		case 10:
 			w.randomRelease(rng)
@@ -504,7 +502,7 @@ func (w *twins) randomBegin(rng *rand.Rand, stream func() device.Stream) {
 	if id := 1 + allocators.PoolID(rng.IntN(int(w.known)+2)); id <= w.known {
 		r.Pool = id
 	}
-	if w.r.uses[r.Pool] == 0 && r.Pool <= w.known || w.isOpen(r.Pool) {
+	if w.r.Uses(r.Pool) == 0 && r.Pool <= w.known || w.isOpen(r.Pool) {
 		return // released, or open
 	}
 	w.known = max(w.known, r.Pool)
@@ -513,7 +511,7 @@ func (w *twins) randomBegin(rng *rand.Rand, stream func() device.Stream) {
 }
 
 func (w *twins) isOpen(id allocators.PoolID) bool {
-	return slices.ContainsFunc(w.r.open, func(o allocators.Redirection) bool { return o.Pool == id })
+	return slices.ContainsFunc(w.r.Open(), func(o allocators.Redirection) bool { return o.Pool == id })
 }
 
 func (w *twins) randomRelease(rng *rand.Rand) {
@@ -521,18 +519,18 @@ func (w *twins) randomRelease(rng *rand.Rand) {
 		return
 	}
 	id := 1 + allocators.PoolID(rng.IntN(int(w.known)))
-	if n := w.r.uses[id]; n > 1 || n == 1 && !w.isOpen(id) {
+	if n := w.r.Uses(id); n > 1 || n == 1 && !w.isOpen(id) {
 		w.releasePool(id)
 	}
 }
 
 // closePools ends and releases all.
 func (w *twins) closePools() {
-	for len(w.r.open) > 0 {
-		w.endPool(w.r.open[0].Pool)
+	for len(w.r.Open()) > 0 {
+		w.endPool(w.r.Open()[0].Pool)
 	}
 	for id := range w.known {
-		for w.r.uses[id+1] > 0 {
+		for w.r.Uses(id+1) > 0 {
 			w.releasePool(id + 1)
 		}
 	}
@@ -556,7 +554,7 @@ func TestPoolTwins(t *testing.T) {
 			w.free(0)
 		}
 		w.emptyCache()
-		require.Zero(t, w.r.reserved, w.name)
+		require.Zero(t, w.r.Reserved(), w.name)
 		require.Empty(t, w.a.deferred)
 		for _, p := range w.a.privates {
 			require.Zero(t, p.uses)

@@ -29,8 +29,8 @@ func (r *Allocator) half(size uint64, s device.Stream) half {
 	return h
 }
 
-// holding: section 18.4.
-func (r *Allocator) holding() bool {
+// Holding tells whether frees of blocks that other streams use are held back: section 18.4.
+func (r *Allocator) Holding() bool {
 	return slices.ContainsFunc(r.open, func(o allocators.Redirection) bool { return o.Capture || !r.Set.Pools.CapturesOnly })
 }
 
@@ -89,7 +89,7 @@ func (r *Allocator) EmptyPool(id allocators.PoolID) (ok bool) {
 		return true
 	}
 	r.Syncs++
-	if r.holding() {
+	if r.Holding() {
 		return false
 	}
 	r.resume()
@@ -113,7 +113,7 @@ func (r *Allocator) EmptyPool(id allocators.PoolID) (ok bool) {
 // EmptyCache: section 15.2. ok is false if it cannot be done now.
 func (r *Allocator) EmptyCache() (ok bool) {
 	switch {
-	case !r.holding():
+	case !r.Holding():
 		r.flush()
 	case r.Set.EmptiesInCapture:
 		r.releaseFreeable()

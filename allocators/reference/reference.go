@@ -23,6 +23,7 @@ type Settings struct {
 	LookupAfterFlush                  bool
 	Pools                             allocators.PoolRules
 	EmptiesInCapture                  bool // empty_cache does what it can while frees are held back
+	FullIsUnlimited                   bool // a memory fraction of 1 sets no limit
 }
 
 // Off is MaxSplitSize when it is not set.
@@ -35,7 +36,6 @@ type Allocator struct {
 	Foreign  uint64 // bytes that others hold
 	reserved uint64
 	hasLimit bool
-	fraction float64
 	limit    uint64
 
 	segments []*segment // by address
@@ -50,6 +50,8 @@ type Allocator struct {
 	deferred []*Block
 
 	nextMalloc, nextReserve uint64
+	// OnCall is told each call that a device would get, as a device.Recorder notes it but without handles and waits; nil: nobody is.
+	OnCall func(device.Call)
 	// Counters are those of PyTorch's statistics that cannot be counted anew.
 	Counters
 }
@@ -84,15 +86,6 @@ type Counters struct {
 	OversizeAllocations, OversizeSegments           int64
 }
 
-// Addr is the block's place.
-func (b *Block) Addr() device.Addr { return device.Addr(b.addr) }
-
-// Size is the bytes set aside.
-func (b *Block) Size() uint64 { return b.size }
-
-// Reserved is the bytes taken from the device.
-func (r *Allocator) Reserved() uint64 { return r.reserved }
-
 const mib = 1 << 20
 
 // New makes one on an empty device of so many bytes.
@@ -107,13 +100,19 @@ func New(capacity uint64, set Settings) *Allocator {
 
 // SetFraction: section 19.
 func (r *Allocator) SetFraction(f float64) {
-	r.hasLimit, r.fraction, r.limit = true, f, uint64(f*float64(r.capacity))
+	r.hasLimit, r.limit = !(r.Set.FullIsUnlimited && f == 1), uint64(f*float64(r.capacity))
 }
 
 // ---- the device
 
 // DeviceFree is the bytes that nobody holds.
 func (r *Allocator) DeviceFree() uint64 { return r.capacity - r.reserved - r.Foreign }
+
+func (r *Allocator) call(kind device.CallKind, addr, size uint64) {
+	if r.OnCall != nil {
+		r.OnCall(device.Call{Kind: kind, Addr: device.Addr(addr), Size: size})
+	}
+}
 
 // ---- sizes: sections 6 and 8
 
@@ -239,7 +238,7 @@ func (r *Allocator) Alloc(n uint64, s device.Stream) (b *Block) {
 	if n == 0 {
 		return nil
 	}
-	if !r.holding() { // 14.3
+	if !r.Holding() { // 14.3
 		r.resume()
 		for stream := range r.waiting {
 			for q := r.waiting[stream]; len(q) > 0 && q[0].number <= r.done[stream]; q = r.waiting[stream] {
@@ -326,7 +325,7 @@ func (r *Allocator) purchase(in half, s device.Stream, size uint64) *Block {
 			return b
 		}
 	}
-	if r.holding() {
+	if r.Holding() {
 		return nil
 	}
 	r.flush()
@@ -348,9 +347,11 @@ func (r *Allocator) obtain(in half, s device.Stream, size uint64) *Block {
 		return r.grow(in, s, size)
 	}
 	if buy > r.DeviceFree() {
+		r.call(device.CallMallocFail, 0, buy)
 		return nil
 	}
 	b := r.addSegment(r.nextMalloc, buy, in, 0, s)
+	r.call(device.CallMalloc, r.nextMalloc, buy)
 	r.nextMalloc += buy
 	r.reserved += buy
 	r.DeviceAllocs++

@@ -3,7 +3,6 @@ package reference
 import (
 	"slices"
 
-	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 )
 
@@ -18,6 +17,7 @@ func (r *Allocator) grow(in half, s device.Stream, size uint64) *Block {
 		}
 		space := (r.capacity + r.capacity/8 + page - 1) / page * page
 		b = r.addSegment(r.nextReserve, space, in, page, s)
+		r.call(device.CallReserve, r.nextReserve, space)
 		r.nextReserve += space
 	}
 	if !b.mapped && !r.mapRange(b, min(b.size, size)) {
@@ -62,8 +62,19 @@ func (r *Allocator) room(in half, s device.Stream, size uint64) *Block {
 func (r *Allocator) mapRange(b *Block, size uint64) bool {
 	page := b.seg.page
 	pages := (size + page - 1) / page
-	if have := r.DeviceFree() / page; have < pages {
+	have := r.DeviceFree() / page
+	for range min(have, pages) {
+		r.call(device.CallCreate, 0, page)
+	}
+	if have < pages {
+		r.call(device.CallCreateFail, 0, page)
+		for range have {
+			r.call(device.CallRelease, 0, 0)
+		}
 		return false
+	}
+	for i := range pages {
+		r.call(device.CallMap, b.addr+i*page, page)
 	}
 	if pages*page < b.size {
 		b.cut(pages * page)
@@ -84,6 +95,10 @@ func (r *Allocator) unmap(b *Block) {
 	if first >= last {
 		return
 	}
+	for at := first; at < last; at += page {
+		r.call(device.CallUnmap, g.addr+at, page)
+		r.call(device.CallRelease, 0, 0)
+	}
 	if head := g.addr + first - b.addr; head > 0 {
 		rest := b.cut(head)
 		b.born = r.lookups[g.in]
@@ -97,6 +112,7 @@ func (r *Allocator) unmap(b *Block) {
 	r.reserved -= last - first
 	r.DeviceFrees++
 	if len(g.blocks) == 1 {
+		r.call(device.CallUnreserve, g.addr, g.size)
 		r.dropSegment(g)
 	}
 }
@@ -104,6 +120,7 @@ func (r *Allocator) unmap(b *Block) {
 // ---- giving memory back: sections 15 and 16
 
 func (r *Allocator) releaseSegment(b *Block) {
+	r.call(device.CallFree, b.addr, 0)
 	r.reserved -= b.size
 	r.DeviceFrees++
 	if b.size >= r.Set.MaxSplitSize {
@@ -205,7 +222,7 @@ func (r *Allocator) Record(b *Block, s device.Stream) {
 	if !slices.Contains(b.uses, s) {
 		b.uses = append(b.uses, s)
 	}
-	if r.holding() {
+	if r.Holding() {
 		b.captured = append(b.captured, s)
 	}
 }
@@ -216,7 +233,7 @@ func (r *Allocator) Free(b *Block) {
 		r.OversizeAllocations--
 	}
 	b.allocated = false
-	if len(b.uses) > 0 && r.holding() {
+	if len(b.uses) > 0 && r.Holding() {
 		r.deferred = append(r.deferred, b)
 		return
 	}
@@ -253,41 +270,6 @@ func (r *Allocator) Sync(s device.Stream) {
 	for stream, n := range r.recorded {
 		if s < 0 || s == stream {
 			r.done[stream] = n
-		}
-	}
-}
-
-// ---- what can be compared
-
-func (b *Block) state() allocators.State {
-	switch {
-	case b.allocated:
-		return allocators.Live
-	case !b.mapped:
-		return allocators.Unmapped
-	case !b.idle():
-		return allocators.Pending
-	}
-	return allocators.Free
-}
-
-// Snapshot lists all segments and blocks, free ones without the bytes requested.
-func (r *Allocator) Snapshot(into *allocators.Snapshot) {
-	into.Segments, into.Blocks = into.Segments[:0], into.Blocks[:0]
-	for _, g := range r.segments {
-		into.Segments = append(into.Segments, allocators.SegmentInfo{
-			Addr: device.Addr(g.addr), Size: g.size, Small: g.in.small, Expandable: g.page > 0, PageSize: g.page, Stream: g.stream, Pool: g.in.private,
-			First: len(into.Blocks), Count: len(g.blocks),
-		})
-		for _, b := range g.blocks {
-			i := allocators.BlockInfo{
-				Addr: device.Addr(b.addr), Size: b.size, State: b.state(), Small: g.in.small, Expandable: g.page > 0, Stream: g.stream,
-			}
-			i.InPool = i.State == allocators.Free || i.State == allocators.Unmapped
-			if i.State == allocators.Live || i.State == allocators.Pending {
-				i.Requested = b.requested
-			}
-			into.Blocks = append(into.Blocks, i)
 		}
 	}
 }
