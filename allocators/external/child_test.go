@@ -55,11 +55,14 @@ func child(mode string) {
 		fmt.Fprintln(os.Stderr, "the reason")
 		os.Exit(3)
 	}
-	sessions := " sessions=many"
-	if mode == "once" {
+	sessions, pools := " sessions=many", ""
+	switch mode {
+	case "once":
 		sessions = ""
+	case "pools":
+		pools = " pools=yes"
 	}
-	fmt.Fprintf(out, "shatter-child 1%s record=yes empty_cache=yes stats=yes conf=yes fraction=yes later=word\n", sessions)
+	fmt.Fprintf(out, "shatter-child 1%s record=yes empty_cache=yes stats=yes conf=yes fraction=yes%s later=word\n", sessions, pools)
 	out.Flush()
 	for {
 		line, err := in.ReadString('\n')
@@ -156,10 +159,18 @@ func (s *server) serve(in *bufio.Reader, out *bufio.Writer) error {
 	}
 }
 
-// legal makes a line that frees or records an id a whole trace.
+// legal makes a line that needs a block or a private pool a whole trace.
 func (s *server) legal(line string) string {
-	if f := strings.Fields(line); f[0] == "free" || f[0] == "record" {
+	f := strings.Fields(line)
+	switch {
+	case f[0] == "free" || f[0] == "record":
 		return "alloc " + f[1] + " 1\n" + line
+	case f[0] == "pool" && f[1] == "end":
+		return "pool begin " + f[2] + "\n" + line
+	case f[0] == "pool" && f[1] == "release":
+		return "pool begin " + f[2] + "\npool end " + f[2] + "\n" + line
+	case f[0] == "empty_cache" && len(f) > 1:
+		return "pool begin " + strings.TrimPrefix(f[1], "pool=") + "\n" + line
 	}
 	return line
 }
@@ -234,7 +245,17 @@ func (s *server) do(op *trace.Op) {
 			err = s.dev.Device.Sync(op.Stream)
 		}
 	case trace.EmptyCache:
-		err = s.alloc.EmptyCache()
+		if op.Pool != 0 {
+			err = s.alloc.EmptyPool(op.Pool)
+		} else {
+			err = s.alloc.EmptyCache()
+		}
+	case trace.PoolBegin:
+		err = s.alloc.BeginPool(allocators.Redirection{Pool: op.Pool, Stream: op.Stream, Capture: op.Capture})
+	case trace.PoolEnd:
+		err = s.alloc.EndPool(op.Pool)
+	case trace.PoolRelease:
+		err = s.alloc.ReleasePool(op.Pool)
 	case trace.Conf:
 		err = s.alloc.Configure(op.Conf)
 	case trace.Fraction:

@@ -77,18 +77,18 @@ func generated(t *testing.T, workload string, seed uint64, ops int) (*trace.Trac
 func TestSameAsInProcess(t *testing.T) {
 	t.Parallel()
 	for _, conf := range []string{"", "expandable_segments:True"} {
-		for _, mode := range []string{"good", "elsewhere", "once", "noisy"} {
+		for _, mode := range []string{"good", "pools", "elsewhere", "once", "noisy"} {
 			c := childCommand(mode)
 			c.Settings = conf
 			x := promising(t, target(t, c), conf)
 			workloads := gen.Workloads
 			ops := 1500
-			if mode != "good" {
+			if mode != "good" && mode != "pools" {
 				workloads, ops = workloads[:2], 300
 			}
 			for i, w := range workloads {
-				if w.Name == "graphs" {
-					continue // this child has no private pools; see TestPoolsAreNotAsked
+				if (w.Name == "graphs") != (mode == "pools") {
+					continue // the others have no private pools; see TestPoolsAreNotAsked
 				}
 				tr, capacity := generated(t, w.Name, uint64(i+1), ops)
 				p := executor.Compile(tr)
@@ -123,6 +123,27 @@ func TestPoolsAreNotAsked(t *testing.T) {
 		require.Empty(t, res.Findings)
 		require.Equal(t, len(tr.Ops), res.Ops)
 		require.NotZero(t, res.Stats.AllocatedBytes.All.Allocated)
+	}
+}
+
+// TestStatisticsBehindARefusal: statistics were asked for ahead, so their reply comes also behind what the allocator says that it
+// cannot do, and the replies after it belong to the calls that they answer.
+func TestStatisticsBehindARefusal(t *testing.T) {
+	t.Parallel()
+	x := promising(t, target(t, childCommand("pools")), "")
+	spec, err := catalog.Parse("classic")
+	require.NoError(t, err)
+	for name, refused := range map[string]string{"the cache": "empty_cache", "a pool": "empty_cache pool=1"} {
+		tr, err := trace.ParseString(name, "pool begin 1\nalloc 0 3000000\nfree 0\npool end 1\npool release 1\npool begin 2 capture\n"+
+			refused+"\nalloc 1 1000\nalloc 2 30000000\n"+refused+"\nfree 2\npool end 2\n"+refused+"\nalloc 3 5000000\n")
+		require.NoError(t, err)
+		p := executor.Compile(tr)
+		want, wantResult := history(t, p, spec.New, 1<<30)
+		got, gotResult := history(t, p, x.New, 1<<30)
+		require.Equal(t, want, got, name)
+		require.Equal(t, 2, strings.Count(got, "\tunsupported\t"), "%s: it is refused while a graph is captured\n%s", name, got)
+		require.Empty(t, gotResult.Findings, name)
+		require.Equal(t, wantResult.Stats, gotResult.Stats, name)
 	}
 }
 
