@@ -216,7 +216,6 @@ func TestManySessions(t *testing.T) {
 // TestDeaths: whatever becomes of the child is an outcome, at the operation at which it happened, and nothing is left of it.
 func TestDeaths(t *testing.T) {
 	t.Parallel()
-	tr := tenAllocs(20)
 	for _, c := range []struct{ mode, rule, detail string }{
 		{"exit", "exited", `the allocator exited: exit code 4 (its last output: "cannot go on")`},
 		{"killed", "crashed", "the allocator crashed: SIGKILL"},
@@ -231,16 +230,18 @@ func TestDeaths(t *testing.T) {
 			command.Timeout = 20 * time.Second
 		}
 		x := promising(t, target(t, command), "")
-		_, res := history(t, executor.Compile(tr), x.New, 1<<30)
-		require.Len(t, res.Findings, 1, c.mode)
-		f := res.Findings[0]
-		require.Equal(t, []any{executor.Survives, c.rule, c.detail, 9}, []any{f.Property, f.Rule, f.Detail, f.Op}, c.mode)
-		require.Equal(t, 10, res.Ops)
+		for _, ops := range []int{20, 10} { // statistics are asked for behind the last operation
+			_, res := history(t, executor.Compile(allocs(ops)), x.New, 1<<30)
+			require.Len(t, res.Findings, 1, c.mode)
+			f := res.Findings[0]
+			require.Equal(t, []any{executor.Survives, c.rule, c.detail, 9}, []any{f.Property, f.Rule, f.Detail, f.Op}, c.mode)
+			require.Equal(t, 10, res.Ops)
+		}
 	}
 }
 
-// tenAllocs is a trace of n allocations.
-func tenAllocs(n int) *trace.Trace {
+// allocs is a trace of n allocations.
+func allocs(n int) *trace.Trace {
 	t := &trace.Trace{Name: "allocs"}
 	for i := range n {
 		t.Ops = append(t.Ops, trace.Op{Kind: trace.Alloc, ID: uint64(i), Bytes: 1 << 20})
@@ -274,7 +275,7 @@ func TestFaults(t *testing.T) {
 		x := promising(t, target(t, childCommand(c.mode)), "")
 		dev, err := sim(1 << 30)
 		require.NoError(t, err)
-		_, err = executor.Execute(executor.Compile(tenAllocs(20)), executor.Target{Name: "child", New: x.New}, executor.Options{Device: dev, Properties: properties.All()})
+		_, err = executor.Execute(executor.Compile(allocs(20)), executor.Target{Name: "child", New: x.New}, executor.Options{Device: dev, Properties: properties.All()})
 		require.ErrorIs(t, err, executor.ErrHarness)
 		require.ErrorContains(t, err, c.want)
 	}
@@ -288,7 +289,7 @@ func TestNothingIsLeft(t *testing.T) {
 		traces = 1_000
 	}
 	x := promising(t, target(t, childCommand("good")), "")
-	p := executor.Compile(tenAllocs(20))
+	p := executor.Compile(allocs(20))
 	run := func(x *external.Target) *executor.Result {
 		dev, err := sim(1 << 30)
 		require.NoError(t, err)
