@@ -221,4 +221,37 @@ func TestNextCapacity(t *testing.T) {
 	require.Greater(t, tight, horizons*3/5, "a horizon that is often too near costs runs")
 }
 
+// TestExactHorizons: the run is the same at the last byte below the capacity that NextCapacity names, and differs at it.
+func TestExactHorizons(t *testing.T) {
+	alloc := func(id int, mibs uint64) step { return step{kind: "alloc", id: id, bytes: mibs * mib} }
+	free := func(id int) step { return step{kind: "free", id: id} }
+	for _, c := range []struct {
+		name, conf string
+		capacity   uint64
+		steps      []step
+	}{
+		{
+			// The excess wraps round, so lookup takes no oversize block: not the last of the segment either, which is as large as the
+			// request. A run begins at it once anything is behind it: 9/8 of the device are more than 100 MiB.
+			"a run that lacks nothing but a hole behind it", "expandable_segments:True,max_split_size_mb:21,max_non_split_rounding_mb:-1",
+			80 * mib,
+			[]step{alloc(0, 20), alloc(1, 40), free(0), {kind: "empty_cache"}, alloc(2, 40), free(2), alloc(3, 40)},
+		},
+		{
+			"a run that ends with a block smaller than the request", "expandable_segments:True", 80 * mib,
+			[]step{alloc(0, 20), alloc(1, 40), free(0), {kind: "empty_cache"}, alloc(2, 25), alloc(3, 30)},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set, _, err := ParseSettings(c.conf)
+			require.NoError(t, err)
+			at, next := decide(t, c.capacity, set, c.steps)
+			below, _ := decide(t, next-1, set, c.steps)
+			require.Equal(t, at, below)
+			then, _ := decide(t, next, set, c.steps)
+			require.NotEqual(t, at, then)
+		})
+	}
+}
+
 var _ allocators.CapacitySensor = (*Allocator)(nil)
