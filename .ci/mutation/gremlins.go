@@ -44,7 +44,7 @@ var becomes = map[string]map[string]string{
 	"REMOVE_SELF_ASSIGNMENTS": {"&^=": "=", "<<=": "=", ">>=": "=", "+=": "=", "-=": "=", "*=": "=", "/=": "=", "%=": "=", "&=": "=", "|=": "=", "^=": "="},
 }
 
-// changes lists what gremlins would change, in order.
+// changes lists what gremlins would change, in order, each with its line and token.
 func changes(pkg string) ([]change, error) {
 	folder, err := os.MkdirTemp("", "mutation-")
 	if err != nil {
@@ -75,7 +75,11 @@ func changes(pkg string) ([]change, error) {
 	var list []change
 	for _, f := range doc.Files {
 		for _, m := range f.Mutations {
-			list = append(list, change{pkg: pkg, file: filepath.Base(f.Name), kind: m.Type, line: m.Line, column: m.Column})
+			c := change{pkg: pkg, file: filepath.Base(f.Name), kind: m.Type, line: m.Line, column: m.Column}
+			if err := c.read(); err != nil {
+				return nil, err
+			}
+			list = append(list, c)
 		}
 	}
 	sort.Slice(list, func(i, j int) bool {

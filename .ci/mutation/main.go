@@ -67,10 +67,11 @@ func main() {
 		if err != nil {
 			fail(err)
 		}
-		all := len(list)
-		if list, err = drawn(list, *sample, *seed); err != nil {
-			fail(err)
+		if what := moved(why, pkg, list); what != "" {
+			fail(fmt.Errorf("%s: gremlins makes no such change now: %s", *known, what))
 		}
+		all := len(list)
+		list = drawn(list, *sample, *seed)
 		fmt.Printf("%s: %d changes, %d drawn by seed %d\n", pkg, all, len(list), *seed)
 		if *again != "" {
 			if list, err = stillOpen(list, *again); err != nil {
@@ -93,12 +94,9 @@ func main() {
 
 // drawn is a sample of changes, all of them if n is 0. Each has its place by a hash of what it is, so that an edit elsewhere in
 // the source does not draw another sample.
-func drawn(list []change, n int, seed uint64) ([]change, error) {
+func drawn(list []change, n int, seed uint64) []change {
 	places := map[string]uint64{}
 	for i := range list {
-		if err := list[i].read(); err != nil {
-			return nil, err
-		}
 		sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %d", seed, &list[i], list[i].column))
 		places[list[i].at()] = binary.BigEndian.Uint64(sum[:])
 	}
@@ -106,7 +104,7 @@ func drawn(list []change, n int, seed uint64) ([]change, error) {
 	if n > 0 && n < len(list) {
 		list = list[:n]
 	}
-	return list, nil
+	return list
 }
 
 func fail(err error) {
