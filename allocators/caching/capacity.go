@@ -55,11 +55,6 @@ func (a *Allocator) senseRoom(g *segment, short uint64) {
 	a.senseWhere(func(total uint64) bool { return reservation(total, g.page) >= g.size+short })
 }
 
-// senseReservation: a whole reservation would be smaller than the request.
-func (a *Allocator) senseReservation(size, page uint64) {
-	a.senseWhere(func(total uint64) bool { return reservation(total, page) >= size })
-}
-
 // senseTails: two effective sizes were compared, of which one includes address space to the segment's end.
 func (a *Allocator) senseTails(b, next *block, here, there uint64) {
 	tail, other := tailed(b), tailed(next)

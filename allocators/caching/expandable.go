@@ -12,7 +12,7 @@ func (a *Allocator) grow(p *pool, set *streamSet, size uint64) (*block, error) {
 	b := a.findRoom(set, size)
 	if b == nil {
 		var err error
-		if b, err = a.reserve(p, set, size); err != nil {
+		if b, err = a.reserve(p, set); err != nil {
 			return nil, err
 		}
 	}
@@ -69,11 +69,8 @@ func reservation(capacity, page uint64) uint64 {
 }
 
 // reserve makes a new expandable segment, one unmapped block.
-func (a *Allocator) reserve(p *pool, set *streamSet, size uint64) (*block, error) {
+func (a *Allocator) reserve(p *pool, set *streamSet) (*block, error) {
 	space := reservation(a.capacity, p.page)
-	if space < size {
-		a.senseReservation(size, p.page)
-	}
 	addr, err := a.dev.Reserve(space)
 	if err != nil {
 		return nil, err

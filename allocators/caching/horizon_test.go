@@ -221,35 +221,74 @@ func TestNextCapacity(t *testing.T) {
 	require.Greater(t, tight, horizons*3/5, "a horizon that is often too near costs runs")
 }
 
-// TestExactHorizons: the run is the same at the last byte below the capacity that NextCapacity names, and differs at it.
+// TestExactHorizons: the run is the same at the last byte below the capacity that NextCapacity names, and differs at it. Expandable
+// segments have pages of 20 MiB: 100 MiB of address space on a device of 80 MiB, 120 on one of 100, 140 on one of 110.
 func TestExactHorizons(t *testing.T) {
+	const expandable = "expandable_segments:True"
 	alloc := func(id int, mibs uint64) step { return step{kind: "alloc", id: id, bytes: mibs * mib} }
 	free := func(id int) step { return step{kind: "free", id: id} }
+	emptyCache := step{kind: "empty_cache"}
 	for _, c := range []struct {
 		name, conf string
-		capacity   uint64
+		capacity   uint64 // MiB
 		steps      []step
 	}{
+		{"a purchase that the device refuses", "", 80, []step{alloc(0, 60), alloc(1, 30)}},
+		{"a purchase over the limit", "x_memory_fraction:0.5", 100, []step{alloc(0, 40), alloc(1, 20)}},
+		{
+			"memory over the threshold of garbage collection", "x_memory_fraction:1,garbage_collection_threshold:0.6", 100,
+			[]step{alloc(0, 40), alloc(1, 30), free(0), alloc(2, 46)},
+		},
+		{"a run at the end that is too short", expandable, 80, []step{alloc(0, 20), alloc(1, 100)}},
+		{"a reservation that is smaller than the request", expandable, 80, []step{alloc(0, 120)}},
 		{
 			// The excess wraps round, so lookup takes no oversize block: not the last of the segment either, which is as large as the
-			// request. A run begins at it once anything is behind it: 9/8 of the device are more than 100 MiB.
-			"a run that lacks nothing but a hole behind it", "expandable_segments:True,max_split_size_mb:21,max_non_split_rounding_mb:-1",
-			80 * mib,
-			[]step{alloc(0, 20), alloc(1, 40), free(0), {kind: "empty_cache"}, alloc(2, 40), free(2), alloc(3, 40)},
+			// request. A run begins at it once anything is behind it.
+			"a run that lacks nothing but a hole behind it", expandable + ",max_split_size_mb:21,max_non_split_rounding_mb:-1", 80,
+			[]step{alloc(0, 20), alloc(1, 40), free(0), emptyCache, alloc(2, 40), free(2), alloc(3, 40)},
 		},
 		{
-			"a run that ends with a block smaller than the request", "expandable_segments:True", 80 * mib,
-			[]step{alloc(0, 20), alloc(1, 40), free(0), {kind: "empty_cache"}, alloc(2, 25), alloc(3, 30)},
+			"a run that ends with a block smaller than the request", expandable, 80,
+			[]step{alloc(0, 20), alloc(1, 40), free(0), emptyCache, alloc(2, 25), alloc(3, 30)},
+		},
+		{
+			"a run that ends with a block in use", expandable, 80,
+			[]step{alloc(0, 20), alloc(1, 40), free(0), emptyCache, alloc(2, 40), alloc(3, 21)},
+		},
+		// Lookup goes from a block to the next larger one that has less unmapped space behind it.
+		{
+			"5 MiB before 40 of unmapped space, 5 before the end's 20: the end is chosen", expandable, 80,
+			[]step{alloc(0, 15), alloc(1, 45), alloc(2, 15), free(1), emptyCache, alloc(3, 4)},
+		},
+		{
+			"5 MiB at the end, 25 before a block: 5 against 25", expandable, 100,
+			[]step{alloc(0, 20), alloc(1, 5), alloc(2, 25), free(0), emptyCache, alloc(3, 65), free(2), alloc(4, 4)},
+		},
+		{
+			"5 MiB before the end's 20, 25 before a block: 25 against 25", expandable, 100,
+			[]step{alloc(0, 20), alloc(1, 5), alloc(2, 25), free(0), emptyCache, alloc(3, 45), free(2), alloc(4, 4)},
+		},
+		{
+			"5 MiB before a block, 5 before the end: decided, whatever the end is; then a purchase that is refused", expandable, 80,
+			[]step{alloc(0, 5), alloc(1, 5), alloc(2, 5), free(1), alloc(3, 4), alloc(4, 82)},
+		},
+		{
+			"5 MiB before the end's 20, a plain segment of 26", expandable, 110,
+			[]step{
+				alloc(0, 40), alloc(1, 5), free(0), emptyCache, alloc(2, 70), {kind: "conf"}, alloc(3, 25), free(3),
+				{kind: "conf", conf: expandable}, alloc(4, 4),
+			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			set, _, err := ParseSettings(c.conf)
 			require.NoError(t, err)
-			at, next := decide(t, c.capacity, set, c.steps)
+			at, next := decide(t, c.capacity*mib, set, c.steps)
+			require.Less(t, next, uint64(simdev.MaxCapacity), "nothing depends on the capacity")
 			below, _ := decide(t, next-1, set, c.steps)
-			require.Equal(t, at, below)
+			require.Equal(t, at, below, "at %d bytes, one less than NextCapacity", next-1)
 			then, _ := decide(t, next, set, c.steps)
-			require.NotEqual(t, at, then)
+			require.NotEqual(t, at, then, "at %d bytes, NextCapacity", next)
 		})
 	}
 }

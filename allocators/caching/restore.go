@@ -69,7 +69,7 @@ func (a *Allocator) restoreRange(p *pool, set *streamSet, s allocators.StartSegm
 	var u *block
 	if s.Range == 0 {
 		var err error
-		if u, err = a.reserve(p, set, s.Size); err != nil {
+		if u, err = a.reserve(p, set); err != nil {
 			return 0, err
 		}
 	} else {
