@@ -27,7 +27,7 @@ const mostMemory = 8 << 20
 // compare are the tests of a package that hold it against a brute-force twin at random. They are no fast tests; they are run on
 // what those let through.
 var compare = map[string]string{
-	"./allocators/caching": "TestTwins|TestNextCapacity|TestFreeSet|TestAddrTable|TestRestoreGoesOnAsBefore|TestLockedHistoryReplays",
+	"./allocators/caching": "TestTwins|TestPoolTwins|TestNextCapacity|TestFreeSet|TestAddrTable|TestRestoreGoesOnAsBefore|TestLockedHistoryReplays",
 	"./properties":         "TestJudgementsStay|TestLiesStaySeen|TestPredictionsOfEveryRequest|TestRecordedTracesAreClean|TestWitnessIsMinimal",
 }
 

@@ -65,6 +65,39 @@ func (d *shared) Destroy(e device.Event) error {
 
 const lockedCapacity = 256 << 20
 
+// finishing is a device whose work goes on by itself: at every second event all that was queued before is done. It counts calls, which
+// the allocator makes under its lock, so that the same calls in the same order find the same events done.
+type finishing struct {
+	device.Device
+	recorded, done int
+}
+
+func (d *finishing) Record(s device.Stream) (device.Event, error) {
+	if d.recorded++; d.recorded%2 == 0 {
+		for other := range device.Stream(3) {
+			if err := d.Sync(other); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return d.Device.Record(s)
+}
+
+func (d *finishing) Done(e device.Event) (bool, error) {
+	done, err := d.Device.Done(e)
+	if done {
+		d.done++
+	}
+	return done, err
+}
+
+func newFinishing(t *testing.T) *finishing {
+	t.Helper()
+	dev, err := simdev.New(simdev.Options{Capacity: lockedCapacity})
+	require.NoError(t, err)
+	return &finishing{Device: dev}
+}
+
 // workers run random operations on an allocator, each on blocks of its own and its own stream; together they fill the device.
 // Memory that one goroutine holds is marked in owners, so that a block handed out twice is seen.
 func stress(t *testing.T, l *Locked, goroutines, ops int) {
@@ -151,12 +184,12 @@ func TestLockedHistoryReplays(t *testing.T) {
 	for _, expandable := range []bool{false, true} {
 		set := DefaultSettings()
 		set.Expandable = expandable
-		dev, err := simdev.New(simdev.Options{Capacity: lockedCapacity})
-		require.NoError(t, err)
+		dev := newFinishing(t)
 		var history []Call
 		l, err := NewLocked(dev, set, LockedOptions{Observe: func(c Call) { history = append(history, c) }})
 		require.NoError(t, err)
 		stress(t, l, 8, 2000)
+		require.Greater(t, dev.done, 10, "events were hardly ever done when they were asked for")
 		replay(t, history, set, l.Stats())
 	}
 }
@@ -164,9 +197,7 @@ func TestLockedHistoryReplays(t *testing.T) {
 // replay makes the calls of a history by one goroutine and requires every result to be the same.
 func replay(t *testing.T, history []Call, set Settings, want allocators.Stats) {
 	t.Helper()
-	dev, err := simdev.New(simdev.Options{Capacity: lockedCapacity})
-	require.NoError(t, err)
-	a, err := New(dev, set)
+	a, err := New(newFinishing(t), set)
 	require.NoError(t, err)
 	refused := 0
 	for i, c := range history {
