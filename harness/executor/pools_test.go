@@ -156,6 +156,23 @@ empty_cache
 	require.EqualValues(t, 40*mib, res.PeakReserved)
 }
 
+// TestStartedBlockIsOfItsPool: emptying a private pool waits for the work of a block that the trace starts with in it, and of no other.
+func TestStartedBlockIsOfItsPool(t *testing.T) {
+	for segment, active := range map[string]uint64{"segment 0 20MiB pool=large private=3": 0, "segment 0 20MiB pool=large": 5 * mib} {
+		res, err := executor.Execute(parse(t, segment+`
+block 0 5MiB requested=5MiB at=0+0
+segment 1 20MiB pool=large private=3
+record 0 stream=1
+free 0
+pool release 3
+empty_cache pool=3
+`), target(t, "classic"), executor.Options{Device: sim(t, 100*mib), Properties: properties.All()})
+		require.NoError(t, err)
+		require.Empty(t, res.Findings, segment)
+		require.Equal(t, active, res.Stats.ActiveBytes.All.Current, segment)
+	}
+}
+
 // TestRewindClosesPools: a run that goes again begins without pools.
 func TestRewindClosesPools(t *testing.T) {
 	r, err := executor.Start(parse(t, "pool begin 1\nalloc 0 5MiB\nrecord 0 stream=1\nfree 0\nalloc 1 60MiB\n"), target(t, "classic"),

@@ -517,6 +517,8 @@ func (r *Run) after(s *step, failure error) error {
 		r.find("device-conservation", "refused-call", failure.Error())
 		return nil
 	case (s.kind == trace.Alloc || s.kind == trace.Block) && r.outcome == OK && s.bytes > 0:
+		st.Region = r.ledger.find(r.block.Addr)
+		st.Covered = st.Region != nil && st.Region.covers(r.block.Addr, r.block.Size)
 		st.Overlapped = r.heap.Alloc(s.slot, r.block.Addr, r.block.Size, s.bytes, s.stream, r.next)
 		st.Entry = r.heap.At(s.slot)
 		if st.Entry != nil {
@@ -527,8 +529,6 @@ func (r *Run) after(s *step, failure error) error {
 		if r.heap.Hazards() > 0 {
 			st.Queued = r.heap.Disturbed(r.block.Addr, r.block.Size, s.stream)
 		}
-		st.Region = r.ledger.find(r.block.Addr)
-		st.Covered = st.Region != nil && st.Region.covers(r.block.Addr, r.block.Size)
 	case s.kind == trace.Record && r.slots[s.slot].status == slotLive && r.recordUse != nil:
 		r.heap.Record(s.slot, s.stream)
 	}
