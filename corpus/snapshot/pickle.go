@@ -2,73 +2,9 @@ package snapshot
 
 import (
 	"bufio"
-	"encoding/binary"
-	"fmt"
-	"io"
-	"math"
+	"math/bits"
 	"unicode/utf8"
 )
-
-// Error says what is wrong with a snapshot file, where, and what to do about it.
-type Error struct {
-	// Name is the file.
-	Name string
-	// Offset is the byte of the pickle at which it went wrong; -1 if no byte is to blame.
-	Offset int64
-	Msg    string
-	// Hint says what to do; it may be empty.
-	Hint string
-}
-
-// Error returns "file: byte n: message (hint)".
-func (e *Error) Error() string {
-	s := e.Name + ": "
-	if e.Offset >= 0 {
-		s += fmt.Sprintf("byte %d: ", e.Offset)
-	}
-	s += e.Msg
-	if e.Hint != "" {
-		s += " (" + e.Hint + ")"
-	}
-	return s
-}
-
-// A value is 8 bytes, since a file has millions: the kind in the upper four bits, an index or a small integer below.
-type value uint64
-
-type kind uint8
-
-const (
-	kindNone kind = iota
-	kindBool
-	kindInt  // 60 bits, signed
-	kindWide // an integer that does not fit, or a float: index in wide
-	kindStr
-	kindList
-	kindDict
-)
-
-const (
-	kindShift   = 60
-	payloadMask = 1<<kindShift - 1
-)
-
-func makeValue(k kind, payload uint64) value {
-	return value(uint64(k)<<kindShift | payload&payloadMask)
-}
-
-func (v value) kind() kind { return kind(v >> kindShift) }
-
-func (v value) index() uint32 { return uint32(v) }
-
-// small is the integer of a kindInt or kindBool.
-func (v value) small() int64 { return int64(v<<(64-kindShift)) >> (64 - kindShift) }
-
-// wide is a number that a value has no room for.
-type wide struct {
-	bits    uint64
-	isFloat bool
-}
 
 // Bounds against files that are no snapshots. Real files nest six deep and have no string over a few kilobytes, but for the text
 // of settings and metadata.
@@ -91,22 +27,6 @@ type decoder struct {
 	b     *builder
 }
 
-func (d *decoder) fail(at int64, hint, format string, args ...any) *Error {
-	return &Error{Name: d.name, Offset: at, Msg: fmt.Sprintf(format, args...), Hint: hint}
-}
-
-const (
-	truncatedHint = "the file is cut short: copy or dump it again"
-	damagedHint   = "the file is damaged, or no memory snapshot"
-)
-
-func (d *decoder) readErr(err error) error {
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return d.fail(d.at, truncatedHint, "the file ends in the middle")
-	}
-	return d.fail(d.at, "", "reading failed: %v", err)
-}
-
 func (d *decoder) byte() (byte, error) {
 	b, err := d.in.ReadByte()
 	if err != nil {
@@ -125,6 +45,22 @@ func (d *decoder) bytes(n int) ([]byte, error) {
 	_, _ = d.in.Discard(n) // it was peeked at
 	d.at += int64(n)
 	return b, nil
+}
+
+// uint reads an unsigned integer of up to 8 bytes, least significant first.
+func (d *decoder) uint(n uint8) (u uint64, err error) {
+	switch n {
+	case 0:
+		return 0, nil
+	case 1:
+		b, err := d.byte()
+		return uint64(b), err
+	}
+	b, err := d.bytes(int(n))
+	for i, c := range b {
+		u |= uint64(c) << (8 * i)
+	}
+	return u, err
 }
 
 // run decodes up to STOP and returns the value.
@@ -152,90 +88,37 @@ func (d *decoder) run() (value, error) {
 
 func (d *decoder) push(v value) { d.stack = append(d.stack, v) }
 
+// argument is how many bytes stand behind an opcode and belong to it: a number, or the length of what follows.
+var argument = [256]uint8{
+	'h': 1, 'j': 4, 'q': 1, 'r': 4, 'K': 1, 'M': 2, 'J': 4, 0x8a: 1, 0x8b: 4, 'G': 8, 0x8c: 1, 'X': 4, 0x8d: 8, 0x80: 1, 0x95: 8,
+}
+
 // step executes one opcode.
 func (d *decoder) step(op byte, at int64) error {
 	if len(d.stack) > maxStack {
 		return d.fail(at, damagedHint, "over %d values wait for their container", maxStack)
 	}
-	switch op {
-	case 'h': // BINGET
-		n, err := d.byte()
-		if err != nil {
-			return err
-		}
-		return d.get(uint32(n), at)
-	case 'j': // LONG_BINGET
-		b, err := d.bytes(4)
-		if err != nil {
-			return err
-		}
-		return d.get(binary.LittleEndian.Uint32(b), at)
-	case 'K': // BININT1
-		n, err := d.byte()
-		d.push(makeValue(kindInt, uint64(n)))
+	n, err := d.uint(argument[op])
+	if err != nil {
 		return err
-	case 'M': // BININT2
-		b, err := d.bytes(2)
-		if err != nil {
-			return err
-		}
-		d.push(makeValue(kindInt, uint64(binary.LittleEndian.Uint16(b))))
-	case 'J': // BININT
-		b, err := d.bytes(4)
-		if err != nil {
-			return err
-		}
-		d.push(makeValue(kindInt, uint64(int64(int32(binary.LittleEndian.Uint32(b))))))
-	case 0x8a: // LONG1
-		n, err := d.byte()
-		if err != nil {
-			return err
-		}
-		return d.long(uint64(n), at)
-	case 0x8b: // LONG4
-		b, err := d.bytes(4)
-		if err != nil {
-			return err
-		}
-		return d.long(uint64(binary.LittleEndian.Uint32(b)), at)
-	case 'G': // BINFLOAT
-		b, err := d.bytes(8)
-		if err != nil {
-			return err
-		}
-		d.pushWide(wide{bits: binary.BigEndian.Uint64(b), isFloat: true})
-	case 0x8c: // SHORT_BINUNICODE
-		n, err := d.byte()
-		if err != nil {
-			return err
-		}
-		return d.text(uint64(n), at)
-	case 'X': // BINUNICODE
-		b, err := d.bytes(4)
-		if err != nil {
-			return err
-		}
-		return d.text(uint64(binary.LittleEndian.Uint32(b)), at)
-	case 0x8d: // BINUNICODE8
-		b, err := d.bytes(8)
-		if err != nil {
-			return err
-		}
-		return d.text(binary.LittleEndian.Uint64(b), at)
+	}
+	switch op {
+	case 'h', 'j': // BINGET, LONG_BINGET
+		return d.get(n, at)
+	case 'q', 'r': // BINPUT, LONG_BINPUT
+		return d.put(n, at)
 	case 0x94: // MEMOIZE
 		return d.put(uint64(len(d.memo)), at)
-	case 'q': // BINPUT
-		n, err := d.byte()
-		if err != nil {
-			return err
-		}
-		return d.put(uint64(n), at)
-	case 'r': // LONG_BINPUT
-		b, err := d.bytes(4)
-		if err != nil {
-			return err
-		}
-		return d.put(uint64(binary.LittleEndian.Uint32(b)), at)
+	case 'K', 'M': // BININT1, BININT2
+		d.push(makeValue(kindInt, n))
+	case 'J': // BININT
+		d.push(makeValue(kindInt, uint64(int64(int32(n)))))
+	case 0x8a, 0x8b: // LONG1, LONG4
+		return d.long(n, at)
+	case 'G': // BINFLOAT, which alone has its most significant byte first
+		d.pushWide(wide{bits: bits.ReverseBytes64(n), isFloat: true})
+	case 0x8c, 'X', 0x8d: // SHORT_BINUNICODE, BINUNICODE, BINUNICODE8
+		return d.text(n, at)
 	case '(': // MARK
 		d.marks = append(d.marks, len(d.stack))
 		if len(d.marks) > maxDepth {
@@ -256,22 +139,18 @@ func (d *decoder) step(op byte, at int64) error {
 	case 's', 'a', 0x85, 0x86, 0x87: // SETITEM, APPEND, TUPLE1 to 3
 		return d.fromTop(op, at)
 	case 0x80: // PROTO
-		v, err := d.byte()
-		if err == nil && (v < 2 || v > 5) {
-			return d.fail(at, "write it with protocol 2, 4 or 5", "pickle protocol %d is not read", v)
+		if n < 2 || n > 5 {
+			return d.fail(at, "write it with protocol 2, 4 or 5", "pickle protocol %d is not read", n)
 		}
-		return err
 	case 0x95: // FRAME: a hint on buffering; the reader has its own
-		_, err := d.bytes(8)
-		return err
 	default:
 		return d.refuse(op, at)
 	}
 	return nil
 }
 
-func (d *decoder) get(n uint32, at int64) error {
-	if uint64(n) >= uint64(len(d.memo)) {
+func (d *decoder) get(n uint64, at int64) error {
+	if n >= uint64(len(d.memo)) {
 		return d.fail(at, damagedHint, "back reference %d, of %d so far", n, len(d.memo))
 	}
 	d.push(d.memo[n])
@@ -458,38 +337,4 @@ func (d *decoder) fill(target value, items []value, pairs bool, at int64) error 
 		return d.fail(at, damagedHint, "%s", msg)
 	}
 	return nil
-}
-
-// number returns a value as an integer. Addresses from 2^63 on come as negative ones from C++ and as large ones from Python; both
-// are the same 64 bits.
-func (d *decoder) number(v value) (uint64, bool) {
-	switch v.kind() {
-	case kindInt, kindBool:
-		return uint64(v.small()), true
-	case kindWide:
-		w := d.wides[v.index()]
-		if w.isFloat {
-			f := math.Float64frombits(w.bits)
-			if f != math.Trunc(f) || f < -(1<<62) || f > 1<<62 {
-				return 0, false
-			}
-			return uint64(int64(f)), true
-		}
-		return w.bits, true
-	}
-	return 0, false
-}
-
-func (d *decoder) float(v value) float64 {
-	switch v.kind() {
-	case kindInt, kindBool:
-		return float64(v.small())
-	case kindWide:
-		if w := d.wides[v.index()]; w.isFloat {
-			return math.Float64frombits(w.bits)
-		} else {
-			return float64(int64(w.bits))
-		}
-	}
-	return 0
 }
