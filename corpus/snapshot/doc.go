@@ -8,4 +8,8 @@
 // Files come from strangers: the reader knows the opcodes that data takes and refuses all others by name and offset, so nothing
 // in a file is executed, and memory stays in proportion to the file. The package must not know what an explanation
 // or an advice is, and judges no refusal.
+//
+// Reading: pickle, opcodes and value (the decoder), builder and lists (records made of what it decodes), read. Import: backward (the
+// state that the recording began from), forward (the trace from there on), releases (how returned memory is read: a retry, an
+// empty_cache), pools (when private pools were open), capacity (what the device had), resolve (other readings, held against a replay).
 package snapshot

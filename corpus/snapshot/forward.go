@@ -91,7 +91,7 @@ func (f *forward) run() {
 	for i := range f.events {
 		f.entry(i, &f.events[i])
 	}
-	f.settle(len(f.events))
+	f.settle()
 	f.leave()
 	if f.asked > 0 {
 		f.m.OOMs = append(f.m.OOMs, f.emit(-1, trace.Op{Kind: trace.Alloc, ID: f.ids, Bytes: f.asked}))
@@ -196,7 +196,7 @@ func (f *forward) entry(i int, e *Event) {
 		f.m.OOMs = append(f.m.OOMs, op)
 		f.decide(op, e)
 	case FreeRequested:
-		f.settle(i)
+		f.settle()
 		id, ok := f.live[e.Addr]
 		if !ok {
 			f.stats.unknownFrees++
@@ -245,197 +245,6 @@ func (f *forward) freeLater(i int, addr, id uint64) {
 	f.emit(i, trace.Op{Kind: trace.Free, ID: id})
 }
 
-// complete notes that the frees seen completed. If nothing waited for them, their work was done before: a sync says so.
-func (f *forward) complete(waited bool) {
-	for _, addr := range f.completed {
-		p := f.pending[addr]
-		delete(f.pending, addr)
-		f.idle = append(f.idle, p.stream)
-		if !waited {
-			f.leave()
-			f.emit(-1, trace.Op{Kind: trace.Sync, Stream: p.stream})
-		}
-	}
-	f.completed = f.completed[:0]
-}
-
-// enter opens the private pool that a request lies in, and closes another one. When pools were open is not recorded; they are taken to
-// be so from the first request of a pool to what would not go on in one: a request of another pool, a free that waits for another stream,
-// an empty_cache.
-func (f *forward) enter(pool uint16) {
-	id := allocators.PoolID(pool)
-	if id == f.open {
-		return
-	}
-	f.leave()
-	if id == 0 {
-		return
-	}
-	begin := trace.Op{Kind: trace.PoolBegin, Pool: id, Stream: trace.AllStreams, Capture: f.p.pools[id-1].Graph != 0}
-	if !f.pools.Step(&begin) {
-		return // it was released: what comes now is left to the default pool
-	}
-	f.stats.openings++
-	f.emit(-1, begin)
-	f.open = id
-	if f.uses[id]++; f.uses[id] > 1 { // only the first one counts as a use that lasts
-		f.endUse(id)
-	}
-}
-
-// endUse releases a pool once.
-func (f *forward) endUse(id allocators.PoolID) {
-	op := trace.Op{Kind: trace.PoolRelease, Pool: id}
-	if f.pools.Step(&op) {
-		f.emit(-1, op)
-		f.uses[id]--
-	}
-}
-
-// leave closes the open private pool.
-func (f *forward) leave() {
-	if f.open == 0 {
-		return
-	}
-	op := trace.Op{Kind: trace.PoolEnd, Pool: f.open}
-	f.pools.Step(&op)
-	f.emit(-1, op)
-	f.open = 0
-}
-
-// releasePool releases a pool whose memory is given back next.
-func (f *forward) releasePool(id allocators.PoolID) {
-	for id != 0 && f.uses[id] > 0 {
-		before := f.uses[id]
-		f.endUse(id)
-		if f.uses[id] == before {
-			return
-		}
-	}
-}
-
-// settle takes what was recorded since the last request and belongs to none: an empty_cache.
-func (f *forward) settle(i int) {
-	if len(f.segments) == 0 && len(f.completed) == 0 {
-		return
-	}
-	f.emptyCache(i, len(f.segments))
-}
-
-// emptyCache writes one, with the first n of the segments' entries as what it did.
-func (f *forward) emptyCache(i, n int) {
-	f.stats.emptied++
-	f.leave()
-	for _, k := range f.segments[:n] {
-		f.releasePool(allocators.PoolID(f.p.poolOf(int(k))))
-	}
-	op := f.emit(-1, trace.Op{Kind: trace.EmptyCache})
-	f.complete(true)
-	for _, k := range f.segments[:n] {
-		f.decision(op, &f.events[k])
-	}
-	f.segments = append(f.segments[:0], f.segments[n:]...)
-}
-
-// request takes what was recorded since the last request and belongs to this one, or to an empty_cache before it.
-func (f *forward) request(i int, e *Event) {
-	g := f.group(f.segments)
-	if g.returned == 0 && e.Action != OOM {
-		f.complete(false)
-		return
-	}
-	// What was recorded can be read in several ways; see resolve.
-	modes := []releaseMode{retried}
-	if len(f.completed) > 0 {
-		modes = append(modes, syncedAndRetried)
-	}
-	if g.returned > 0 && !g.boughtFirst {
-		modes = append(modes, emptied)
-		if e.Action != OOM && !f.isRetry(g) {
-			modes[0], modes[len(modes)-1] = emptied, retried
-		}
-		if g.bought == 0 && e.Action != OOM {
-			modes = modes[:1] // there is no lookup after a flush, so a request that buys nothing did not flush
-		}
-	}
-	mode := modes[0]
-	if m, ok := f.modes[i]; ok {
-		mode = m
-	}
-	if len(modes) > 1 {
-		f.doubtful = append(f.doubtful, doubt{entry: i, op: len(f.m.Trace.Ops), modes: modes})
-	}
-	switch mode {
-	case emptied:
-		f.emptyCache(i, g.last+1)
-	default:
-		f.stats.retries++
-		for _, k := range f.segments {
-			if a := f.events[k].Action; a == SegmentFree || a == SegmentUnmap {
-				f.leave()
-				f.releasePool(allocators.PoolID(f.p.poolOf(int(k))))
-			}
-		}
-		f.complete(mode == retried)
-	}
-}
-
-// releaseMode is how a release before a request came about.
-type releaseMode uint8
-
-const (
-	retried          releaseMode = iota // a purchase failed; the flush waited for pending frees
-	syncedAndRetried                    // the work that pending frees waited for was done before
-	emptied                             // the program called empty_cache
-	atOnce                              // a free waited for nothing
-	heldBack                            // a free waited, and was completed by the next flush
-)
-
-// doubt is a place where the recording can be read in several ways, the likeliest first.
-type doubt struct {
-	entry, op int
-	modes     []releaseMode
-}
-
-// group is what the entries of segments before a request come to.
-type group struct {
-	returned, last int    // entries that give memory back, and the last one of them
-	bought         uint64 // bytes bought behind the last of these
-	boughtFirst    bool   // something was mapped before memory was given back
-	before         uint64 // bytes reserved before all of them
-}
-
-func (f *forward) group(entries []int32) group {
-	g := group{last: -1, before: f.reserved}
-	for k, i := range entries {
-		switch e := &f.events[i]; e.Action {
-		case SegmentFree, SegmentUnmap:
-			g.boughtFirst = g.boughtFirst || g.bought > 0
-			g.returned++
-			g.last, g.bought = k, 0
-		default:
-			g.bought += e.Size
-		}
-	}
-	return g
-}
-
-// isRetry tells whether memory was likely given back because a purchase had failed, as against by an empty_cache before the request.
-// The recording does not say; at least what was bought must not have fitted before.
-func (f *forward) isRetry(g group) bool {
-	if g.bought == 0 {
-		return false
-	}
-	limit := f.m.recorded
-	if f.fraction != nil && limit > 0 {
-		limit = uint64(*f.fraction * float64(limit))
-		if f.set.GCThreshold > 0 && f.reserved > uint64(f.set.GCThreshold*float64(limit)) {
-			return true
-		}
-	}
-	return limit > 0 && g.before+g.bought > limit
-}
-
 // decide notes PyTorch's decisions on a request.
 func (f *forward) decide(op int, e *Event) {
 	for _, k := range f.segments {
@@ -452,72 +261,7 @@ var decisionKinds = map[Action]whatif.DecisionKind{
 
 func (f *forward) decision(op int, e *Event) {
 	f.m.Recorded = append(f.m.Recorded, whatif.Decision{Op: op, Kind: decisionKinds[e.Action], Addr: device.Addr(e.Addr), Size: e.Size})
-	switch e.Action {
-	case SegmentAlloc, SegmentMap:
-		f.reserved += e.Size
-	case SegmentFree, SegmentUnmap:
-		f.reserved -= min(e.Size, f.reserved)
-	}
-}
-
-// findCapacity finds what PyTorch could take of the device, or nothing. It also sets the bytes reserved at the start.
-func (f *forward) findCapacity(o Options) {
-	for i := range f.p.regions.list {
-		f.reserved += f.p.regions.list[i].size
-	}
-	start := f.reserved
-	defer func() { f.reserved = start }()
-	peak, atOOM, below := f.reserved, uint64(0), ^uint64(0)
-	var groups []group
-	var entries []int32
-	for i := range f.events {
-		switch e := &f.events[i]; e.Action {
-		case SegmentAlloc, SegmentFree, SegmentMap, SegmentUnmap:
-			entries = append(entries, int32(i))
-		case Alloc, OOM:
-			g := f.group(entries)
-			for _, k := range entries {
-				switch s := &f.events[k]; s.Action {
-				case SegmentAlloc, SegmentMap:
-					f.reserved += s.Size
-				default:
-					f.reserved -= min(s.Size, f.reserved)
-				}
-				peak = max(peak, f.reserved)
-			}
-			entries = entries[:0]
-			if e.Action == OOM {
-				atOOM = max(atOOM, f.reserved+e.Addr)
-			} else if g.returned > 0 && g.bought > 0 {
-				groups = append(groups, g)
-			}
-		case FreeRequested:
-			for _, k := range entries {
-				if s := &f.events[k]; s.Action == SegmentFree || s.Action == SegmentUnmap {
-					f.reserved -= min(s.Size, f.reserved)
-				}
-			}
-			entries = entries[:0]
-		}
-	}
-	for _, g := range groups {
-		if g.before+g.bought > peak {
-			below = min(below, g.before+g.bought)
-		}
-	}
-	// What the recording was made on decides how it is read, whatever it is to be replayed on.
-	m := f.m
-	switch {
-	case atOOM > 0:
-		m.recorded, m.CapacityIs = atOOM, "reserved + device free at the recorded OOM"
-	case o.Capacity >= peak:
-		m.recorded = o.Capacity
-	case below != ^uint64(0):
-		m.recorded, m.CapacityIs = (below-1)>>21<<21, "the most at which the recorded retries had to happen"
-	}
-	if m.Capacity = m.recorded; o.Capacity > 0 && o.Capacity != m.Capacity || m.CapacityIs == "" && o.Capacity > 0 {
-		m.Capacity, m.CapacityIs = o.Capacity, "as given"
-	}
+	f.reserve(e)
 }
 
 // report adds what the walk found to the Loss.
@@ -528,10 +272,12 @@ func (f *forward) report() {
 			"that it completed", s.pendings)
 	}
 	if s.openings > 0 {
-		m.infer("%d openings of private pools (CUDA graphs, MemPool): the recording does not say when one was open, only which requests went there", s.openings)
+		m.infer("%d openings of private pools (CUDA graphs, MemPool): the recording does not say when one was open, only which requests "+
+			"went there", s.openings)
 	}
 	if s.retries > 0 || s.emptied > 0 {
-		m.infer("%d releases taken for retries after a failed purchase or for garbage collection, %d for calls of empty_cache", s.retries, s.emptied)
+		m.infer("%d releases taken for retries after a failed purchase or for garbage collection, %d for calls of empty_cache", s.retries,
+			s.emptied)
 	}
 	if s.impliedFrees > 0 {
 		m.miss("%d frees are not recorded: they are put before the next allocation at their address", s.impliedFrees)

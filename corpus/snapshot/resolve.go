@@ -83,16 +83,6 @@ func (m *Imported) pages() int {
 	return int(min(n, 1<<40))
 }
 
-// doubtAt is the last place up to an operation with a reading that was not tried yet.
-func (f *forward) doubtAt(op int, tried map[int]int) *doubt {
-	for i := len(f.doubtful) - 1; i >= 0; i-- {
-		if d := &f.doubtful[i]; d.op <= op && tried[d.entry]+1 < len(d.modes) {
-			return d
-		}
-	}
-	return nil
-}
-
 // Target is the allocator under the file's settings.
 func (m *Imported) Target(fraction *float64) (executor.Target, error) {
 	spec, err := catalog.FromSettings(m.Conf, fraction)
