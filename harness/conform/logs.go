@@ -137,33 +137,10 @@ func CompareLogsOn(dir string, alloc *catalog.Spec, progress func(done, total in
 		err  error
 	}
 	answers := make([]answer, len(logs))
-	var mu sync.Mutex
-	next, done := 0, 0
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for {
-				mu.Lock()
-				i := next
-				next++
-				mu.Unlock()
-				if i >= len(logs) {
-					return
-				}
-				a := &answers[i]
-				a.rows, a.diff, a.err = compareLog(&logs[i], programs[logs[i].Trace], alloc)
-				mu.Lock()
-				done++
-				if progress != nil {
-					progress(done, len(logs))
-				}
-				mu.Unlock()
-			}
-		}()
-	}
-	wg.Wait()
+	each(len(logs), progress, func(i int) {
+		a := &answers[i]
+		a.rows, a.diff, a.err = compareLog(&logs[i], programs[logs[i].Trace], alloc)
+	})
 	rep := &LogReport{Logs: len(logs)}
 	for _, p := range programs {
 		for i := range p.Trace.Ops {
@@ -184,6 +161,34 @@ func CompareLogsOn(dir string, alloc *catalog.Spec, progress func(done, total in
 		}
 	}
 	return rep, nil
+}
+
+// each calls do with every index below n, on all cores at once. progress, if not nil, is called after each, one call at a time.
+func each(n int, progress func(done, total int), do func(i int)) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	next, done := 0, 0
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				mu.Unlock()
+				if i >= n {
+					return
+				}
+				do(i)
+				mu.Lock()
+				done++
+				if progress != nil {
+					progress(done, n)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func readPrograms(logs []Log) (map[string]*executor.Program, error) {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/shatter-gpu/shatter/allocators"
@@ -127,36 +125,13 @@ func CompareVersions(dir string, targets []catalog.Spec, progress func(done, tot
 		err      error
 	}
 	answers := make([][]answer, len(logs))
-	next, done := 0, 0
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for {
-				mu.Lock()
-				i := next
-				next++
-				mu.Unlock()
-				if i >= len(logs) {
-					return
-				}
-				answers[i] = make([]answer, len(targets))
-				for k := 1; k < len(targets); k++ {
-					a := &answers[i][k]
-					a.d, a.rejected, a.err = firstOf(&logs[i], programs[logs[i].Trace], &targets[0], &targets[k])
-				}
-				mu.Lock()
-				done++
-				if progress != nil {
-					progress(done, len(logs))
-				}
-				mu.Unlock()
-			}
-		}()
-	}
-	wg.Wait()
+	each(len(logs), progress, func(i int) {
+		answers[i] = make([]answer, len(targets))
+		for k := 1; k < len(targets); k++ {
+			a := &answers[i][k]
+			a.d, a.rejected, a.err = firstOf(&logs[i], programs[logs[i].Trace], &targets[0], &targets[k])
+		}
+	})
 	for k := range targets {
 		t := &out.Targets[k]
 		t.Name = targets[k].Name
