@@ -5,6 +5,8 @@
 // allocator through the interfaces of package allocators only, and knows no property: it calls those it is given. On a
 // simulated device everything is deterministic.
 //
-// Files: program (a trace made ready to run), ledger (what the device gave), view (segments and blocks as the harness
-// knows them, from the shadow heap and the ledger), state and property (what a property sees and is), run (a run and its steps), finish (its end), row (history).
+// Files: program (a trace made ready to run), options and result (what goes into a run and comes out), run (a run and its steps),
+// perform (the allocator's calls), follow (what the shadow heap and the state learn of each), check (properties and the judge are
+// asked), finish (the end of a run), ledger (what the device gave), view (segments and blocks as the harness knows them, from the
+// shadow heap and the ledger), state and property (what a property sees and is), row (history).
 package executor

@@ -25,7 +25,9 @@ func (r *Run) guard(do func() error) (err error) {
 			err = fmt.Errorf("%w: %s on %s: panic: %v\n%s", ErrHarness, r.prog.Trace.Name, r.target.Name, p, stack)
 			return
 		}
-		r.find("no-crash", "panic", fmt.Sprintf("the allocator panicked: %v", p)).Frame = frame
+		f := r.finding("no-crash", "panic", fmt.Sprintf("the allocator panicked: %v", p))
+		f.Frame = frame
+		r.note(f)
 	}()
 	return do()
 }

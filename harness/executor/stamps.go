@@ -116,11 +116,17 @@ func (t *stamper) compare(addr device.Addr, size uint64, op int) (m device.Misma
 	return m, true, nil
 }
 
-// stampNew writes into the block that the operation allocated.
-func (r *Run) stampNew(s *step) error {
-	sl := &r.slots[s.slot]
-	r.stamps.op[s.slot] = r.next
-	return r.stampError(r.stamps.write(sl.block.Addr, sl.block.Size, r.next), s.slot)
+// stamp writes into the block that the operation allocated, and compares all blocks once it emptied the cache.
+func (r *Run) stamp(s *step) error {
+	switch {
+	case s.kind == trace.Alloc && s.bytes > 0:
+		sl := &r.slots[s.slot]
+		r.stamps.op[s.slot] = r.next
+		return r.stampError(r.stamps.write(sl.block.Addr, sl.block.Size, r.next), s.slot)
+	case s.kind == trace.EmptyCache:
+		return r.checkAllStamps()
+	}
+	return nil
 }
 
 // checkStamps compares the block of a slot.

@@ -95,7 +95,7 @@ func (r *Run) performStart(st *step) error {
 	if err != nil {
 		return err
 	}
-	*sl = slot{block: b, requested: op.Requested, status: slotLive}
+	*sl = slot{block: b, status: slotLive}
 	r.block = b
 	return nil
 }
