@@ -144,51 +144,45 @@ func (p pooler) EmptyPool(id allocators.PoolID) error {
 	return p.a.poolCall(allocators.Request{Kind: allocators.RequestEmptyPool, Pool: id})
 }
 
+// torchLike has what every installed PyTorch can.
+type torchLike struct {
+	*Allocator
+	recorder
+	emptier
+	counter
+	limiter
+}
+
 // withAbilities gives the allocator the methods that its child can serve, and no others.
 func (a *Allocator) withAbilities() allocators.Allocator {
 	r, e, c, o, l, d := recorder{a}, emptier{a}, counter{a}, configurer{a}, limiter{a}, declarer{a}
 	k := a.can
 	if k.record && k.emptyCache && k.stats && k.fraction {
+		t := torchLike{a, r, e, c, l}
 		switch {
 		case a.model != nil && k.conf && k.pools:
 			return struct {
-				*Allocator
-				recorder
-				emptier
-				counter
-				limiter
+				torchLike
 				configurer
 				declarer
 				pooler
-			}{a, r, e, c, l, o, d, pooler{a}}
+			}{t, o, d, pooler{a}}
 		case a.model != nil && k.conf:
 			return struct {
-				*Allocator
-				recorder
-				emptier
-				counter
-				limiter
+				torchLike
 				configurer
 				declarer
-			}{a, r, e, c, l, o, d}
+			}{t, o, d}
 		case a.model != nil:
 			return struct {
-				*Allocator
-				recorder
-				emptier
-				counter
-				limiter
+				torchLike
 				declarer
-			}{a, r, e, c, l, d}
+			}{t, d}
 		case k.conf:
 			return struct {
-				*Allocator
-				recorder
-				emptier
-				counter
-				limiter
+				torchLike
 				configurer
-			}{a, r, e, c, l, o}
+			}{t, o}
 		}
 	}
 	switch {
