@@ -16,8 +16,8 @@ var NoOverlap = executor.Property{
 	Op: func(s *executor.State) *executor.Violation {
 		if o := s.Overlapped; o != nil && !o.Pending {
 			return executor.Broken("live", "%d bytes at %#x handed out, of which %#x to %#x is live since operation %d",
-				s.Block.Size, uint64(s.Block.Addr), uint64(max(o.Addr, s.Block.Addr)),
-				uint64(min(o.End(), s.Block.Addr+addr(s.Block.Size))), o.Op)
+				s.Block.Size, s.Block.Addr, max(o.Addr, s.Block.Addr),
+				min(o.End(), s.Block.Addr+addr(s.Block.Size)), o.Op)
 		}
 		return nil
 	},
@@ -31,7 +31,7 @@ var ReuseBeforeEvent = executor.Property{
 	Op: func(s *executor.State) *executor.Violation {
 		if o := s.Overlapped; o != nil && o.Pending {
 			return executor.Broken("pending", "%d bytes at %#x handed out on stream %d while a stream still uses the block of operation %d there",
-				s.Block.Size, uint64(s.Block.Addr), s.Operation.Stream, o.Op)
+				s.Block.Size, s.Block.Addr, s.Operation.Stream, o.Op)
 		}
 		return nil
 	},
@@ -51,19 +51,19 @@ var Bounds = executor.Property{
 		case b.Size < s.Operation.Bytes:
 			return executor.Broken("too-small", "%d bytes handed out where %d were asked for", b.Size, s.Operation.Bytes)
 		case s.Region == nil:
-			return executor.Broken("outside", "%d bytes at %#x lie in no segment of the device", b.Size, uint64(b.Addr))
+			return executor.Broken("outside", "%d bytes at %#x lie in no segment of the device", b.Size, b.Addr)
 		case !s.Covered:
-			return executor.Broken("no-memory", "%d bytes at %#x do not all lie on memory of segment %d", b.Size, uint64(b.Addr), s.Region.Ordinal)
+			return executor.Broken("no-memory", "%d bytes at %#x do not all lie on memory of segment %d", b.Size, b.Addr, s.Region.Ordinal)
 		case s.Promise.Kind != allocators.PromiseNone && (uint64(b.Addr-s.Region.Addr)%Alignment != 0 || b.Size%Alignment != 0):
 			return executor.Broken("alignment", "%d bytes at offset %d of segment %d: place and size must be multiples of %d",
-				b.Size, uint64(b.Addr-s.Region.Addr), s.Region.Ordinal, Alignment)
+				b.Size, b.Addr-s.Region.Addr, s.Region.Ordinal, Alignment)
 		}
 		return nil
 	},
 	Walk: func(s *executor.State) *executor.Violation {
 		if e := s.View.Stray; e != nil {
 			return executor.Broken("lost-memory", "the block of operation %d, %d bytes at %#x, no longer lies on memory",
-				e.Op, e.Size, uint64(e.Addr))
+				e.Op, e.Size, e.Addr)
 		}
 		return nil
 	},
@@ -80,11 +80,11 @@ var Tiling = executor.Property{
 			b := &n.Block
 			switch {
 			case n.HasPrev && n.Prev.End() != b.Addr, !n.HasPrev && b.Addr != n.Base:
-				return executor.Broken("gap", "the block at %#x does not begin where its neighbour ends", uint64(b.Addr))
+				return executor.Broken("gap", "the block at %#x does not begin where its neighbour ends", b.Addr)
 			case n.HasNext && n.Next.Addr != b.End(), !n.HasNext && b.End() != n.Base+addr(n.Size):
-				return executor.Broken("gap", "the block at %#x of %d bytes does not end where its neighbour begins", uint64(b.Addr), b.Size)
+				return executor.Broken("gap", "the block at %#x of %d bytes does not end where its neighbour begins", b.Addr, b.Size)
 			case b.Size == 0:
-				return executor.Broken("empty", "the block at %#x has no bytes", uint64(b.Addr))
+				return executor.Broken("empty", "the block at %#x has no bytes", b.Addr)
 			}
 		}
 		return nil
@@ -101,15 +101,15 @@ func walkTiling(s *executor.State) *executor.Violation {
 		at := g.Addr
 		for _, b := range s.Snapshot.BlocksOf(i) {
 			if b.Addr != at {
-				return executor.Broken("gap", "segment at %#x: a block begins at %#x where %#x was expected", uint64(g.Addr), uint64(b.Addr), uint64(at))
+				return executor.Broken("gap", "segment at %#x: a block begins at %#x where %#x was expected", g.Addr, b.Addr, at)
 			}
 			if inSet := b.State == allocators.Free || b.State == allocators.Unmapped; inSet != b.InPool {
-				return executor.Broken("set", "the %s block at %#x is in a free or unmapped set: %t", b.State, uint64(b.Addr), b.InPool)
+				return executor.Broken("set", "the %s block at %#x is in a free or unmapped set: %t", b.State, b.Addr, b.InPool)
 			}
 			at = b.End()
 		}
-		if at != g.Addr+addr(g.Size) {
-			return executor.Broken("gap", "segment at %#x: its blocks end at %#x, the segment at %#x", uint64(g.Addr), uint64(at), uint64(g.Addr)+g.Size)
+		if end := g.Addr + addr(g.Size); at != end {
+			return executor.Broken("gap", "segment at %#x: its blocks end at %#x, the segment at %#x", g.Addr, at, end)
 		}
 	}
 	return compareWithView(s)
@@ -131,11 +131,11 @@ func compareWithView(s *executor.State) *executor.Violation {
 		a, v := &snap.Blocks[i], &view.Blocks[i]
 		if a.Addr != v.Addr || a.Size != v.Size || a.State != v.State {
 			return executor.Broken("blocks", "the allocator has a %s block of %d bytes at %#x where a %s one of %d bytes at %#x must be",
-				a.State, a.Size, uint64(a.Addr), v.State, v.Size, uint64(v.Addr))
+				a.State, a.Size, a.Addr, v.State, v.Size, v.Addr)
 		}
 		if (a.State == allocators.Live || a.State == allocators.Pending) && a.Requested != v.Requested {
 			return executor.Broken("requested", "the %s block at %#x holds a request of %d bytes, the allocator has %d",
-				a.State, uint64(a.Addr), v.Requested, a.Requested)
+				a.State, a.Addr, v.Requested, a.Requested)
 		}
 	}
 	if len(snap.Blocks) != len(view.Blocks) {
@@ -183,5 +183,5 @@ func mergeable(a, b *allocators.BlockInfo) bool {
 
 func uncoalesced(a, b *allocators.BlockInfo) *executor.Violation {
 	return executor.Broken(a.State.String(), "the %s blocks at %#x (%d bytes) and %#x (%d bytes) are adjacent",
-		a.State, uint64(a.Addr), a.Size, uint64(b.Addr), b.Size)
+		a.State, a.Addr, a.Size, b.Addr, b.Size)
 }

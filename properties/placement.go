@@ -73,7 +73,7 @@ func neighbours(s *executor.State, size uint64, small bool) *executor.Violation 
 			continue
 		}
 		if n.HasPrev && n.Prev.State == allocators.Free {
-			return executor.Broken("I7", "the block at %#x was not placed at the low end: %d free bytes lie before it", uint64(s.Block.Addr), n.Prev.Size)
+			return executor.Broken("I7", "the block at %#x was not placed at the low end: %d free bytes lie before it", s.Block.Addr, n.Prev.Size)
 		}
 		if !n.HasNext || n.Next.State != allocators.Free || small || s.Promise.Kind == allocators.PromiseX {
 			return nil
@@ -83,7 +83,7 @@ func neighbours(s *executor.State, size uint64, small bool) *executor.Violation 
 			return executor.Broken("split", "a block for %d bytes was split, %d bytes lie behind it, although max_split_size is %d",
 				size, n.Next.Size, s.Promise.MaxSplitSize)
 		case n.Next.Size <= smallLimit:
-			return executor.Broken("split", "%d bytes were split off behind the block at %#x; in the large pool 1 MiB or less is not", n.Next.Size, uint64(s.Block.Addr))
+			return executor.Broken("split", "%d bytes were split off behind the block at %#x; in the large pool 1 MiB or less is not", n.Next.Size, s.Block.Addr)
 		}
 		return nil
 	}
@@ -174,12 +174,12 @@ var WholePages = executor.Property{
 			}
 			page := s.Promise.PageSize(g.Small)
 			if g.Size%page != 0 {
-				return executor.Broken("X3", "the reservation at %#x has %d bytes, no multiple of the page of %d", uint64(g.Addr), g.Size, page)
+				return executor.Broken("X3", "the reservation at %#x has %d bytes, no multiple of the page of %d", g.Addr, g.Size, page)
 			}
 			for _, b := range s.View.BlocksOf(i) {
 				if b.State == allocators.Unmapped && (uint64(b.Addr-g.Addr)%page != 0 || b.Size%page != 0) {
 					return executor.Broken("X1", "%d bytes without memory at offset %d of the segment at %#x do not lie on pages of %d",
-						b.Size, uint64(b.Addr-g.Addr), uint64(g.Addr), page)
+						b.Size, b.Addr-g.Addr, g.Addr, page)
 				}
 			}
 		}
