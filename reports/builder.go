@@ -87,7 +87,7 @@ func (b *Builder) addRefusals(f *Refusals, s *results.Sequence, r *results.Run) 
 		from []results.Count
 	}{{&f.Verdicts, r.Verdicts}, {&f.Relaxations, r.Relaxations}, {&f.Levels, r.Levels}} {
 		for _, c := range of.from {
-			add(of.to, c.Name, c.Count)
+			results.Add(of.to, c.Name, c.Count)
 		}
 	}
 	for _, j := range r.Refusals {
@@ -120,16 +120,6 @@ func (b *Builder) addDrift(s *results.Sequence, r *results.Run) {
 			d.Fastest, d.Trace = r.Drift.PerRepeat, s.Trace
 		}
 	}
-}
-
-func add(list *[]Count, name string, n int) {
-	for i := range *list {
-		if (*list)[i].Name == name {
-			(*list)[i].Count += n
-			return
-		}
-	}
-	*list = append(*list, Count{name, n})
 }
 
 func (b *Builder) addFindings(s *results.Sequence, r *results.Run) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/measure"
+	"github.com/shatter-gpu/shatter/harness/results"
 )
 
 // ReplaySchema is the name and version of the document that Replay is.
@@ -197,7 +198,7 @@ func curveSize(n uint64) string {
 func (r *ReplayReport) byVerdict() string {
 	var counts []Count
 	for i := range r.Refusals[shown:] {
-		add(&counts, r.Refusals[shown+i].Verdict, 1)
+		results.Add(&counts, r.Refusals[shown+i].Verdict, 1)
 	}
 	slices.SortStableFunc(counts, func(a, b Count) int { return b.Count - a.Count })
 	var words []string

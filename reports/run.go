@@ -3,6 +3,7 @@ package reports
 import (
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/measure"
+	"github.com/shatter-gpu/shatter/harness/results"
 	"github.com/shatter-gpu/shatter/harness/stats"
 )
 
@@ -111,10 +112,7 @@ type Drift struct {
 }
 
 // Count is a named number.
-type Count struct {
-	Name  string `json:"name"`
-	Count int    `json:"count"`
-}
+type Count = results.Count
 
 // Example is a refusal to look at.
 type Example struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/measure"
+	"github.com/shatter-gpu/shatter/harness/results"
 	"github.com/shatter-gpu/shatter/harness/stats"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
@@ -326,7 +327,7 @@ func (r *Run) relaxed() string {
 	var sum []Count
 	for _, f := range r.Refusals {
 		for _, c := range f.Relaxations {
-			add(&sum, c.Name, c.Count)
+			results.Add(&sum, c.Name, c.Count)
 		}
 	}
 	if len(sum) == 0 {

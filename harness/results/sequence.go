@@ -171,13 +171,13 @@ func runOf(r *campaign.Run) Run {
 // judged counts a refusal.
 func (r *Run) judged(j *executor.Judgement) {
 	verdict := j.Verdict.String()
-	count(&r.Verdicts, verdict)
+	Add(&r.Verdicts, verdict, 1)
 	for _, set := range j.Relaxed {
-		count(&r.Relaxations, set.String())
+		Add(&r.Relaxations, set.String(), 1)
 	}
 	for _, l := range executor.Levels() {
 		if j.Demands.Broken.Has(l) {
-			count(&r.Levels, l.String())
+			Add(&r.Levels, l.String(), 1)
 		}
 	}
 	for i := range r.Refusals {
@@ -192,14 +192,15 @@ func (r *Run) judged(j *executor.Judgement) {
 	r.Refusals = append(r.Refusals, first)
 }
 
-func count(list *[]Count, name string) {
+// Add adds n to the number with this name, which comes last if it is new.
+func Add(list *[]Count, name string, n int) {
 	for i := range *list {
 		if (*list)[i].Name == name {
-			(*list)[i].Count++
+			(*list)[i].Count += n
 			return
 		}
 	}
-	*list = append(*list, Count{name, 1})
+	*list = append(*list, Count{name, n})
 }
 
 // Made returns the trace itself: the one that was run, or for a sequence that was read, the trace made again from its seed. It
