@@ -2,6 +2,7 @@ package properties
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
@@ -152,13 +153,13 @@ func deviceRefused(s *executor.State) string {
 	return ""
 }
 
-// judgeUnpromised judges an allocator that declares nothing: by bytes alone.
+// judgeUnpromised judges an allocator that declares nothing: by bytes, and by what it has shown so far.
 func judgeUnpromised(s *executor.State, q *request, j executor.Judgement) executor.Judgement {
-	const slack = 20 << 20
-	switch {
-	case s.DeviceFree >= q.n+slack:
+	if j.Reason = deviceHasRoom(s, q); j.Reason != "" {
 		j.Verdict, j.Rule = executor.False, "device-has-room"
-		j.Reason = fmt.Sprintf("the device has %d bytes free, 20 MiB more than was asked for", s.DeviceFree)
+		return j
+	}
+	switch {
 	case s.Repetition == executor.RepetitionServed:
 		j.Verdict, j.Rule = executor.False, "repeat-served"
 		j.Reason = "the same request, repeated unchanged, is served"
@@ -168,6 +169,46 @@ func judgeUnpromised(s *executor.State, q *request, j executor.Judgement) execut
 		j.Verdict = executor.Unknown
 	}
 	return j
+}
+
+// deviceHasRoom tells why a refusal is false by the device's memory alone, empty if it is not. How much an allocator buys for a
+// request is its own affair (a buddy system doubles, an arena has chunks), and so is a limit; so the device must have what was
+// asked of it, or must not have been asked by an allocator that asks when it is short: requests of the stream bought memory in two
+// operations, and one as large was served. One that bought all at its start, or cuts up an address range, is not accused.
+func deviceHasRoom(s *executor.State, q *request) string {
+	const slack = 20 << 20
+	if s.DeviceFree < q.n+slack {
+		return ""
+	}
+	if least, refused := leastRefused(s.Calls); refused {
+		if least > s.DeviceFree {
+			return ""
+		}
+		return fmt.Sprintf("the device refused %d bytes, then got memory back and has %d free, and was not asked again", least, s.DeviceFree)
+	}
+	g := s.Growth(q.stream)
+	if s.Reserves || g.Purchases < 2 || g.Largest < q.n {
+		return ""
+	}
+	return fmt.Sprintf("the device has %d bytes free, 20 MiB more than was asked for, and was not asked; in %d operations before, requests of "+
+		"this stream bought memory, and one of %d bytes was served", s.DeviceFree, g.Purchases, g.Largest)
+}
+
+// leastRefused is the least that the device refused in an operation, in bytes: a region, or a chunk with those created before it.
+func leastRefused(calls []device.Call) (least uint64, refused bool) {
+	var created uint64
+	least = math.MaxUint64
+	for i := range calls {
+		switch c := &calls[i]; c.Kind {
+		case device.CallCreate:
+			created += c.Size
+		case device.CallMallocFail:
+			least, refused = min(least, c.Size), true
+		case device.CallCreateFail:
+			least, refused = min(least, created+c.Size), true
+		}
+	}
+	return least, refused
 }
 
 // promised predicts from the state at entry, finished events processed, whether the allocator's promise covers the request:

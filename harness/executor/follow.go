@@ -1,6 +1,8 @@
 package executor
 
 import (
+	"slices"
+
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/harness/trace"
@@ -118,6 +120,9 @@ func (r *Run) after(s *step, failure error) error {
 	if r.outcome == OOM && s.kind != trace.Segment {
 		r.judge()
 	}
+	if s.kind == trace.Alloc && r.promiser == nil {
+		st.grew(s.stream, s.bytes)
+	}
 	if r.outcome == OOM || s.kind == trace.EmptyCache || (r.next+1)%WalkEvery == 0 || r.faults != nil && r.faults.walk {
 		r.walk()
 	}
@@ -168,6 +173,7 @@ func (r *Run) applyCalls(s *step) {
 // apply enters device calls in the ledger.
 func (r *Run) apply(calls []device.Call, stream device.Stream, small bool, pool allocators.PoolID) {
 	r.ledger.apply(calls, stream, small, pool)
+	r.state.Reserves = r.state.Reserves || slices.ContainsFunc(calls, func(c device.Call) bool { return c.Kind == device.CallReserve })
 	r.state.Bought, r.state.Returned = r.ledger.bought, r.ledger.returned
 }
 

@@ -110,6 +110,8 @@ func Start(p *Program, t Target, o Options) (*Run, error) {
 	r.state.Faulty = r.faults != nil
 	if r.checked { // an arena is bought at once
 		r.apply(r.recorder.Calls, 0, false, 0)
+		free, _ := o.Device.Info()
+		r.state.AtStart = r.capacity - free
 		r.recorder.Reset()
 	}
 	r.result.Target = t.Name
