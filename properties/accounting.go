@@ -21,22 +21,27 @@ var Accounting = executor.Property{
 		}
 		live, pending := &s.Heap.Live, &s.Heap.Pending
 		switch {
-		case st.AllocatedBytes.All.Current != live.Bytes:
+		case st.AllocatedBytes.All.Current != live.Bytes && keeps(s, &st.AllocatedBytes):
 			return differs("A2", "allocated_bytes", st.AllocatedBytes.All.Current, live.Bytes)
-		case st.Allocation.All.Current != live.Count:
+		case st.Allocation.All.Current != live.Count && keeps(s, &st.Allocation):
 			return differs("A2", "allocation", st.Allocation.All.Current, live.Count)
-		case st.ActiveBytes.All.Current != live.Bytes+pending.Bytes:
+		case st.ActiveBytes.All.Current != live.Bytes+pending.Bytes && keeps(s, &st.ActiveBytes):
 			return atMost(s, "A3", "active_bytes", st.ActiveBytes.All.Current, live.Bytes, pending.Bytes)
-		case st.Active.All.Current != live.Count+pending.Count:
+		case st.Active.All.Current != live.Count+pending.Count && keeps(s, &st.Active):
 			return atMost(s, "A3", "active", st.Active.All.Current, live.Count, pending.Count)
-		case st.RequestedBytes.All.Current != live.Requested+pending.Requested:
+		case st.RequestedBytes.All.Current != live.Requested+pending.Requested && keeps(s, &st.RequestedBytes):
 			return atMost(s, "A4", "requested_bytes", st.RequestedBytes.All.Current, live.Requested, pending.Requested)
-		case st.ReservedBytes.All.Current != s.Capacity-s.Foreign-s.DeviceFree:
+		case st.ReservedBytes.All.Current != s.Capacity-s.Foreign-s.DeviceFree && keeps(s, &st.ReservedBytes):
 			return differs("A5", "reserved_bytes", st.ReservedBytes.All.Current, s.Capacity-s.Foreign-s.DeviceFree)
 		}
 		return nil
 	},
 	Walk: walkAccounting,
+}
+
+// keeps tells whether a figure is kept: an allocator that declares no promise may leave those at 0 that it has not.
+func keeps(s *executor.State, p *allocators.Pooled) bool {
+	return s.Promise.Kind != allocators.PromiseNone || *p != (allocators.Pooled{})
 }
 
 func differs(rule, stat string, got, want uint64) *executor.Violation {
@@ -64,11 +69,12 @@ func walkAccounting(s *executor.State) *executor.Violation {
 	if st == nil {
 		return nil
 	}
-	if v := checkShape(st, s.Previous); v != nil {
+	promised := s.Promise.Kind != allocators.PromiseNone
+	if v := checkShape(st, s.Previous, promised); v != nil {
 		return v
 	}
-	if s.Snapshot == nil {
-		return nil
+	if s.Snapshot == nil || !promised {
+		return nil // what counts as small or split is PyTorch's own affair
 	}
 	var w sums
 	w.add(s.Snapshot)
@@ -142,11 +148,17 @@ func (w *sums) add(snap *allocators.Snapshot) {
 	}
 }
 
-// checkShape checks what must hold of the counters among themselves and over time.
-func checkShape(st, previous *allocators.Stats) *executor.Violation {
+// checkShape checks what must hold of the counters among themselves and over time. Without a promise they need not be kept by pool.
+func checkShape(st, previous *allocators.Stats, promised bool) *executor.Violation {
 	now, before := pooled(st), pooled(previous)
 	for i := range now {
 		p, q := now[i].stat, before[i].stat
+		if !promised && p.Small == (allocators.Stat{}) && p.Large == (allocators.Stat{}) {
+			if v := checkStat(now[i].name, &p.All, &q.All); v != nil {
+				return v
+			}
+			continue
+		}
 		if p.All.Current != p.Small.Current+p.Large.Current || p.All.Allocated != p.Small.Allocated+p.Large.Allocated ||
 			p.All.Freed != p.Small.Freed+p.Large.Freed {
 			return executor.Broken("A1", "%s: all is not the sum of small_pool and large_pool", now[i].name)

@@ -1,12 +1,18 @@
 package properties
 
 import (
+	"fmt"
+
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/trace"
 )
 
 // Alignment is what every block's place in its segment, and its size, is a multiple of: 512 bytes (contracts I2).
 const Alignment = 512
+
+// leastAlignment is what the largest type that a GPU loads at once needs, 16 bytes (CUDA C++ Programming Guide, 'Device Memory Accesses').
+const leastAlignment = 16
 
 // NoOverlap: no two live blocks share a byte.
 var NoOverlap = executor.Property{
@@ -39,10 +45,15 @@ var ReuseBeforeEvent = executor.Property{
 
 // Bounds: a block lies on memory of one segment, aligned, and is large enough.
 var Bounds = executor.Property{
-	ID:     "bounds-and-alignment",
-	Claim:  "A block lies inside one segment, on memory, at a multiple of 512 bytes from its base, and is at least the request.",
-	Source: "contracts I1, I2, I3",
+	ID: "bounds-and-alignment",
+	Claim: "A block lies inside one segment, on memory, at a multiple of 512 bytes from its base (of 16, if the allocator declares no promise), " +
+		"and is at least the request.",
+	Source: "contracts I1, I2, I3; CUDA C++ Programming Guide, Device Memory Accesses",
 	Op: func(s *executor.State) *executor.Violation {
+		if s.Operation.Kind == trace.Alloc && s.Operation.Bytes == 0 && s.Outcome == executor.OK && s.Block.Addr != 0 {
+			return executor.Broken("zero", "a request of 0 bytes was given the address %#x, which the program never frees; it must get the zero Block",
+				uint64(s.Block.Addr))
+		}
 		if s.Entry == nil {
 			return nil
 		}
@@ -58,7 +69,7 @@ var Bounds = executor.Property{
 			return executor.Broken("alignment", "%d bytes at offset %d of segment %d: place and size must be multiples of %d",
 				b.Size, b.Addr-s.Region.Addr, s.Region.Ordinal, Alignment)
 		}
-		return nil
+		return misaligned(s, leastAlignment)
 	},
 	Walk: func(s *executor.State) *executor.Violation {
 		if e := s.View.Stray; e != nil {
@@ -67,6 +78,28 @@ var Bounds = executor.Property{
 		}
 		return nil
 	},
+}
+
+// Aligned is the property that every block's address is a multiple of some bytes, for allocators that promise more than the least.
+func Aligned(bytes uint64) executor.Property {
+	return executor.Property{
+		ID:     "bounds-and-alignment",
+		Claim:  fmt.Sprintf("The address of every block is a multiple of %d.", bytes),
+		Source: "whoever asks for it",
+		Op: func(s *executor.State) *executor.Violation {
+			if s.Entry == nil {
+				return nil
+			}
+			return misaligned(s, bytes)
+		},
+	}
+}
+
+func misaligned(s *executor.State, bytes uint64) *executor.Violation {
+	if uint64(s.Block.Addr)%bytes == 0 {
+		return nil
+	}
+	return executor.Broken("alignment", "%d bytes handed out at %#x, which is no multiple of %d", s.Block.Size, uint64(s.Block.Addr), bytes)
 }
 
 // Tiling: blocks tile their segment, and are the ones that the program holds.
@@ -103,8 +136,8 @@ func walkTiling(s *executor.State) *executor.Violation {
 			if b.Addr != at {
 				return executor.Broken("gap", "segment at %#x: a block begins at %#x where %#x was expected", g.Addr, b.Addr, at)
 			}
-			if inSet := b.State == allocators.Free || b.State == allocators.Unmapped; inSet != b.InPool {
-				return executor.Broken("set", "the %s block at %#x is in a free or unmapped set: %t", b.State, b.Addr, b.InPool)
+			if inSet := b.State == allocators.Free || b.State == allocators.Unmapped; inSet != b.InPool && s.Promise.Kind != allocators.PromiseNone {
+				return executor.Broken("set", "the %s block at %#x is in a free or unmapped set: %t", b.State, uint64(b.Addr), b.InPool)
 			}
 			at = b.End()
 		}
@@ -118,6 +151,9 @@ func walkTiling(s *executor.State) *executor.Violation {
 // compareWithView holds the allocator's blocks against those that follow from the program and the device's calls.
 func compareWithView(s *executor.State) *executor.Violation {
 	snap, view := s.Snapshot, s.View
+	if s.Promise.Kind == allocators.PromiseNone {
+		return compareLive(s)
+	}
 	if len(snap.Segments) != len(view.Segments) {
 		return executor.Broken("segments", "the allocator has %d segments, the device gave %d", len(snap.Segments), len(view.Segments))
 	}
@@ -144,12 +180,59 @@ func compareWithView(s *executor.State) *executor.Violation {
 	return nil
 }
 
+// compareLive holds a snapshot against the program and the device where no promise says what else is in it: which stream or pool a segment
+// is of, when a pending block becomes free, whether free neighbours are one block, and what was asked for (0 if it does not tell).
+func compareLive(s *executor.State) *executor.Violation {
+	snap, view := s.Snapshot, s.View
+	if len(snap.Segments) != len(view.Segments) {
+		return executor.Broken("segments", "the allocator has %d segments, the device gave %d", len(snap.Segments), len(view.Segments))
+	}
+	next := 0
+	for i := range snap.Segments {
+		a, v := &snap.Segments[i], &view.Segments[i]
+		if a.Addr != v.Addr || a.Size != v.Size {
+			return executor.Broken("segments", "segment %d: the allocator has %d bytes at %#x, the device gave %d at %#x",
+				i, a.Size, uint64(a.Addr), v.Size, uint64(v.Addr))
+		}
+		for _, b := range snap.BlocksOf(i) {
+			if b.State != allocators.Live {
+				continue
+			}
+			for next < len(view.Blocks) && view.Blocks[next].State != allocators.Live {
+				next++
+			}
+			if next == len(view.Blocks) {
+				return executor.Broken("blocks", "the allocator has a live block at %#x, the program has none there or behind", uint64(b.Addr))
+			}
+			w := &view.Blocks[next]
+			next++
+			switch {
+			case b.Addr != w.Addr || b.Size != w.Size && !s.Unsized:
+				return executor.Broken("blocks", "the allocator has a live block of %d bytes at %#x where the program's next one has %d bytes at %#x",
+					b.Size, uint64(b.Addr), w.Size, uint64(w.Addr))
+			case b.Requested != 0 && b.Requested != w.Requested:
+				return executor.Broken("requested", "the live block at %#x holds a request of %d bytes, the allocator has %d",
+					uint64(b.Addr), w.Requested, b.Requested)
+			}
+		}
+	}
+	for ; next < len(view.Blocks); next++ {
+		if w := &view.Blocks[next]; w.State == allocators.Live {
+			return executor.Broken("blocks", "the program's block of %d bytes at %#x is not live in the allocator", w.Size, uint64(w.Addr))
+		}
+	}
+	return nil
+}
+
 // Coalescing: adjacent free blocks are one block.
 var Coalescing = executor.Property{
 	ID:     "coalescing",
-	Claim:  "No two adjacent blocks are both free, nor both unmapped.",
+	Claim:  "No two adjacent blocks are both free, nor both unmapped (asked of allocators with a promise: buddies and slabs stay apart).",
 	Source: "contracts I4; specification 14.5",
 	Op: func(s *executor.State) *executor.Violation {
+		if s.Promise.Kind == allocators.PromiseNone {
+			return nil
+		}
 		for i := range s.Touched {
 			n := &s.Touched[i]
 			if n.HasPrev && mergeable(&n.Prev, &n.Block) {
@@ -162,7 +245,7 @@ var Coalescing = executor.Property{
 		return nil
 	},
 	Walk: func(s *executor.State) *executor.Violation {
-		if s.Snapshot == nil {
+		if s.Snapshot == nil || s.Promise.Kind == allocators.PromiseNone {
 			return nil
 		}
 		for i := range s.Snapshot.Segments {

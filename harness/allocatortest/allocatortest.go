@@ -5,14 +5,24 @@
 //	func TestMine(t *testing.T) { allocatortest.Test(t, newMine) }
 //	func FuzzMine(f *testing.F) { allocatortest.Fuzz(f, newMine) }
 //
-// An allocator needs Alloc and Free (allocators.Allocator). What else it can do is discovered: streams
-// (allocators.StreamRecorder), a cache (CacheEmptier), settings (Configurer), statistics (StatsReader), a list of its blocks
-// (Snapshotter), a promise (Promiser). What could not be checked for want of an ability is said in the log.
+// An allocator needs Alloc and Free (allocators.Allocator). What else it can do is discovered: uses on streams
+// (allocators.StreamRecorder), a cache to empty (CacheEmptier), statistics (StatsReader), a list of its blocks (Snapshotter), a
+// promise when it refuses (Promiser), private pools (PrivatePooler). What could not be checked for want of an ability is said in the
+// log, which go test shows with -v.
+//
+// Always checked: blocks lie on memory of the device, are aligned, large enough and apart; a double free and other wrong calls give an
+// error that wraps allocators.ErrInvalidPointer; a refused request is refused again; with nothing live anything is served that a fresh
+// allocator serves; no memory leaks; the same calls come to the same; nothing panics. How an allocator rounds, where it places, what it
+// buys and keeps is its own affair unless it declares a promise. Options say what else it does on purpose.
+//
+// The device is simulated: it hands out memory in units of 2 MiB, and holds no bytes.
 package allocatortest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,11 +45,14 @@ type Factory func(device.Device) (allocators.Allocator, error)
 type Option func(*config)
 
 type config struct {
-	seed      uint64
-	sequences int
-	ops       int
-	capacity  uint64
-	shrink    time.Duration
+	seed         uint64
+	sequences    int
+	ops          int
+	capacity     uint64
+	shrink       time.Duration
+	alignment    uint64
+	ownLimit     bool
+	keepsClasses bool
 }
 
 func configure(opts []Option) config {
@@ -66,18 +79,33 @@ func Capacity(bytes uint64) Option { return func(c *config) { c.capacity = bytes
 // ShrinkTime bounds how long a finding is shrunk; without it, 3 seconds.
 func ShrinkTime(d time.Duration) Option { return func(c *config) { c.shrink = d } }
 
-// Test runs every workload on the allocator, a subtest each, and fails with the first finding of each, shrunk. Then it replays
-// the cases of the regression corpus: what broke other allocators.
+// Alignment sets what the address of every block must be a multiple of, in bytes (cudaMalloc keeps to 256, PyTorch to 512); without it,
+// 16, which the largest type that a GPU loads at once needs. Less than 16 changes nothing.
+func Alignment(bytes uint64) Option { return func(c *config) { c.alignment = bytes } }
+
+// OwnLimit says that the allocator has a limit of its own, and may refuse without asking a device that has the memory. Without it that is a
+// finding, of an allocator that asked the device when it was short before.
+func OwnLimit() Option { return func(c *config) { c.ownLimit = true } }
+
+// KeepsClasses says that memory which once served a size or a stream stays with it. Without it a request must be served once everything is
+// freed, if a fresh allocator serves it (and this one can empty its cache, or has bought all its memory at its start).
+func KeepsClasses() Option { return func(c *config) { c.keepsClasses = true } }
+
+// Test runs every workload on the allocator, a subtest each, and fails with the first finding of each. Then it replays the cases
+// of the regression corpus: what broke other allocators. Each kind of finding is shrunk where it is met first.
+//
+// With the defaults this takes a few seconds. What could not be checked is said in the log (go test -v).
 func Test(t *testing.T, factory Factory, opts ...Option) {
 	t.Helper()
-	c := configure(opts)
-	s := suite{config: c, factory: factory, relations: properties.Relations()}
+	s := newSuite(factory, opts)
+	s.relations = s.related()
+	s.seen = map[string]string{}
 	s.sayUnchecked(t)
 	for _, w := range gen.Workloads {
 		t.Run(w.Name, func(t *testing.T) {
-			for i := range c.sequences {
-				seed := gen.Seed(c.seed, w.Name, uint64(i))
-				tr := gen.Generate(w, seed, gen.Params{Ops: c.ops, Capacity: c.capacity})
+			t.Helper()
+			for i := range s.sequences {
+				tr := gen.Generate(w, gen.Seed(s.seed, w.Name, uint64(i)), gen.Params{Ops: s.ops, Capacity: s.capacity})
 				tr.Name = fmt.Sprintf("%s-%d", w.Name, i)
 				s.check(t, tr)
 				if t.Failed() {
@@ -86,16 +114,43 @@ func Test(t *testing.T, factory Factory, opts ...Option) {
 			}
 		})
 	}
-	t.Run("corpus", s.replayCorpus)
+	t.Run("corpus", func(t *testing.T) {
+		t.Helper()
+		s.replayCorpus(t)
+	})
 }
+
+// Replay runs one trace, text as a finding's report has it, and fails with what it finds, not shrunk: to look at a finding, or to keep
+// it as a test. The trace's own capacity goes before that of the options; without either the device has 80 GiB.
+func Replay(t *testing.T, factory Factory, text string, opts ...Option) {
+	t.Helper()
+	s := newSuite(factory, opts)
+	s.relations = s.related()
+	s.shrink = 0
+	tr, err := trace.ParseString("trace", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := tr.Capacity(); err != nil {
+		t.Fatal(err)
+	} else if !ok {
+		tr.Set(trace.KeyCapacity, fmt.Sprint(cmp.Or(s.capacity, defaultCapacity)))
+	}
+	s.check(t, tr)
+}
+
+// defaultCapacity is the device of a trace that names none.
+const defaultCapacity = 80 << 30
 
 // replayCorpus runs the traces of the accepted and the known cases, each on the device that it says unless one is set.
 func (s *suite) replayCorpus(t *testing.T) {
+	t.Helper()
 	cases, err := corpus.Embedded().Cases()
 	if err != nil {
 		t.Fatal(err)
 	}
-	once := suite{config: s.config, factory: s.factory} // relations take dozens of runs each
+	once := *s
+	once.relations = nil // they take dozens of runs each
 	for _, c := range cases {
 		tr := *c.Trace
 		if s.capacity > 0 {
@@ -117,20 +172,20 @@ const (
 // Fuzz makes a native fuzz target of the allocator. Any bytes are a trace; seeds come from the workloads.
 func Fuzz(f *testing.F, factory Factory, opts ...Option) {
 	f.Helper()
-	c := configure(opts)
-	s := suite{config: c, factory: factory}
+	s := newSuite(factory, opts)
 	for _, w := range gen.Workloads {
-		f.Add(trace.Encode(gen.Generate(w, gen.Seed(c.seed, w.Name, 0), gen.Params{Ops: 60, Capacity: fuzzCapacity})))
+		f.Add(trace.Encode(gen.Generate(w, gen.Seed(s.seed, w.Name, 0), gen.Params{Ops: 60, Capacity: fuzzCapacity})))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
+		t.Helper()
 		if len(in) > maxInput {
 			t.Skip("over 16 KiB")
 		}
 		tr := trace.Decode(in)
 		capacity, ok, _ := tr.Capacity()
 		switch {
-		case c.capacity > 0:
-			capacity = c.capacity
+		case s.capacity > 0:
+			capacity = s.capacity
 		case !ok:
 			capacity = fuzzCapacity
 		}
@@ -143,10 +198,43 @@ func Fuzz(f *testing.F, factory Factory, opts ...Option) {
 // suite checks traces on one allocator.
 type suite struct {
 	config
-	factory Factory
+	factory    Factory
+	properties []executor.Property
 	// relations are asked by Test; a fuzz target has no time for their dozens of runs.
 	relations []executor.Relation
+	// seen has the trace where each kind of finding was met first; nil if each is to be shrunk.
+	seen map[string]string
 }
+
+func newSuite(factory Factory, opts []Option) *suite {
+	s := &suite{config: configure(opts), factory: factory, properties: properties.All()}
+	if s.alignment > 0 {
+		s.properties = append(s.properties, properties.Aligned(s.alignment))
+	}
+	return s
+}
+
+// related are the relations that the allocator is asked about.
+func (s *suite) related() []executor.Relation {
+	return slices.DeleteFunc(properties.Relations(), func(r executor.Relation) bool {
+		return s.keepsClasses && r.ID == properties.ServesWhenEmpty.ID
+	})
+}
+
+// judge leaves undecided what an allocator with a limit of its own may do.
+func (s *suite) judge() executor.Judge {
+	judge := properties.NewJudge()
+	return func(state *executor.State, oom *allocators.OOMError) executor.Judgement {
+		j := judge(state, oom)
+		if s.ownLimit && j.Rule == ruleHasRoom {
+			j.Verdict, j.Rule, j.Reason = executor.Unknown, "", ""
+		}
+		return j
+	}
+}
+
+// ruleHasRoom is the rule of the judge that OwnLimit switches off.
+const ruleHasRoom = "device-has-room"
 
 func newDevice(capacity uint64) (device.Device, error) {
 	return simdev.New(simdev.Options{Capacity: capacity})
@@ -168,9 +256,17 @@ func (s *suite) check(t *testing.T, tr *trace.Trace) {
 	if err != nil {
 		t.Fatalf("%s: %v", tr.Name, err)
 	}
-	if found != nil {
-		t.Error(s.report(tr, found))
+	if found == nil {
+		return
 	}
+	if first, ok := s.seen[found.Signature()]; ok {
+		t.Errorf("%s: %s/%s, as in %s", tr.Name, found.Property, found.Rule, first)
+		return
+	}
+	if s.seen != nil {
+		s.seen[found.Signature()] = tr.Name
+	}
+	t.Error(s.report(tr, found))
 }
 
 // suitable drops what the allocator cannot do anything with: settings, a fraction, a state to start from with all that becomes
@@ -213,7 +309,7 @@ func (s *suite) run(tr *trace.Trace, capacity uint64) (*executor.Finding, error)
 		return nil, err
 	}
 	p := executor.Compile(tr)
-	res, err := executor.Execute(p, s.target(), executor.Options{Device: dev, Properties: properties.All(), Judge: properties.NewJudge()})
+	res, err := executor.Execute(p, s.target(), executor.Options{Device: dev, Properties: s.properties, Judge: s.judge()})
 	if err != nil {
 		return nil, err
 	}
@@ -245,10 +341,22 @@ func (s *suite) retry(p *executor.Program, res *executor.Result, capacity uint64
 	}, nil
 }
 
-// report shrinks the trace of a finding and says it in words.
+// report says a finding in words, and shrinks its trace.
 func (s *suite) report(tr *trace.Trace, f *executor.Finding) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s\n", f.Signature(), f)
+	fmt.Fprintf(&b, "%s: %s\n", tr.Name, f)
+	if c := s.claim(f); c != "" {
+		fmt.Fprintf(&b, "must hold: %s\n", c)
+	}
+	switch f.Rule {
+	case ruleHasRoom:
+		b.WriteString("if the allocator has a limit of its own, say so: allocatortest.OwnLimit()\n")
+	case "refused":
+		b.WriteString("if memory stays with a size or stream that it served, say so: allocatortest.KeepsClasses()\n")
+	}
+	if s.shrink <= 0 {
+		return b.String()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.shrink)
 	defer cancel()
 	r, err := shrink.Minimise(ctx, tr, s.predicate(f.Signature()), shrink.Budget{})
@@ -256,8 +364,32 @@ func (s *suite) report(tr *trace.Trace, f *executor.Finding) string {
 		fmt.Fprintf(&b, "it could not be shrunk: %v\n%s", err, tr.Format())
 		return b.String()
 	}
-	fmt.Fprintf(&b, "shrunk from %d to %d operations:\n%s", r.Before, r.After, r.Trace.Format())
+	fmt.Fprintf(&b, "shrunk from %d to %d operations (again with allocatortest.Replay):\n%s", r.Before, r.After, bareText(r.Trace))
 	return b.String()
+}
+
+// bareText is a trace with nothing in its header but the device's bytes: the rest tells where it came from.
+func bareText(tr *trace.Trace) []byte {
+	out := &trace.Trace{Ops: tr.Ops}
+	if v, ok := tr.Get(trace.KeyCapacity); ok {
+		out.Set(trace.KeyCapacity, v)
+	}
+	return out.Format()
+}
+
+// claim is what the property of a finding claims.
+func (s *suite) claim(f *executor.Finding) string {
+	for i := range s.properties {
+		if s.properties[i].ID == f.Property {
+			return s.properties[i].Claim
+		}
+	}
+	for i := range s.relations {
+		if s.relations[i].ID == f.Property {
+			return s.relations[i].Claim
+		}
+	}
+	return ""
 }
 
 // predicate tells whether a trace still fails in the same way.
@@ -289,21 +421,60 @@ func (s *suite) sayUnchecked(t *testing.T) {
 	}
 	a, err := s.factory(dev)
 	if err != nil {
-		t.Fatalf("the allocator cannot start: %v", err)
+		t.Fatalf("the allocator cannot start on a device of 1 GiB: %v", err)
 	}
+	for _, what := range unchecked(a) {
+		t.Logf("not checked: %s", what)
+	}
+}
+
+// unchecked asks a fresh allocator what it can do, and says what is not checked since it cannot.
+func unchecked(a allocators.Allocator) []string {
+	var out []string
 	lacks := func(has bool, what string) {
 		if !has {
-			t.Logf("not checked: %s", what)
+			out = append(out, what)
 		}
 	}
-	_, ok := a.(allocators.StreamRecorder)
-	lacks(ok, "reuse before event, and under queued work (no Record)")
-	_, ok = a.(allocators.CacheEmptier)
-	lacks(ok, "everything returned (no EmptyCache)")
-	_, ok = a.(allocators.StatsReader)
-	lacks(ok, "accounting (no Stats)")
-	_, ok = a.(allocators.Snapshotter)
-	lacks(ok, "tiling and coalescing (no Snapshot)")
-	_, ok = a.(allocators.Promiser)
-	lacks(ok, "refusals against a promise (no Promise); the same request repeated must be refused again")
+	_, records := a.(allocators.StreamRecorder)
+	lacks(records, "reuse of memory that other streams still use (no Record)")
+	_, empties := a.(allocators.CacheEmptier)
+	lacks(empties, "that all memory comes back to the device (no EmptyCache), only that what is kept does not grow for ever")
+	_, lists := a.(allocators.Snapshotter)
+	lacks(lists, "the allocator's own list of its blocks (no Snapshot)")
+	_, promises := a.(allocators.Promiser)
+	lacks(promises, "which block serves a request, and which refusals are allowed (no Promise): a refusal is a finding only if the same request "+
+		"is served when it is repeated, if the device has memory that it was not asked for, or if nothing is live")
+	counts, ok := a.(allocators.StatsReader)
+	lacks(ok, "statistics (no Stats)")
+	sized, zero := probe(a, counts)
+	lacks(sized, "overlap in what is set aside beyond the request (Alloc tells no sizes)")
+	lacks(len(zero) == 0 || promises, "statistics that stay 0: "+strings.Join(zero, ", "))
+	return append(out, "calls from several goroutines at once, failing device calls, the bytes in the blocks")
+}
+
+// probe makes one allocation: does it come with its size, and which statistics are still 0?
+func probe(a allocators.Allocator, counts allocators.StatsReader) (sized bool, zero []string) {
+	defer func() { _ = recover() }() // a crash is for the sequences to find
+	b, err := a.Alloc(1<<20, 0)
+	if err != nil {
+		return true, nil
+	}
+	sized = b.Size > 0
+	if counts != nil {
+		st := counts.Stats()
+		for _, f := range []struct {
+			name string
+			stat *allocators.Pooled
+		}{
+			{"Allocation", &st.Allocation}, {"AllocatedBytes", &st.AllocatedBytes}, {"Active", &st.Active}, {"ActiveBytes", &st.ActiveBytes},
+			{"RequestedBytes", &st.RequestedBytes}, {"ReservedBytes", &st.ReservedBytes},
+		} {
+			if *f.stat == (allocators.Pooled{}) {
+				zero = append(zero, f.name)
+			}
+		}
+	}
+	_ = a.Free(b.Addr) // nobody uses this allocator any more
+	return sized, zero
 }

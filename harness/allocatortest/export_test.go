@@ -9,11 +9,10 @@ import (
 
 // FirstReport does what Test does and returns the first report, empty if there is none.
 func FirstReport(factory Factory, opts ...Option) (string, error) {
-	c := configure(opts)
-	s := suite{config: c, factory: factory}
+	s := newSuite(factory, opts)
 	for _, w := range gen.Workloads {
-		for i := range c.sequences {
-			tr := s.suitable(gen.Generate(w, gen.Seed(c.seed, w.Name, uint64(i)), gen.Params{Ops: c.ops, Capacity: c.capacity}))
+		for i := range s.sequences {
+			tr := s.suitable(gen.Generate(w, gen.Seed(s.seed, w.Name, uint64(i)), gen.Params{Ops: s.ops, Capacity: s.capacity}))
 			tr.Name = fmt.Sprintf("%s-%d", w.Name, i)
 			capacity, _, err := tr.Capacity()
 			if err != nil {
@@ -33,7 +32,7 @@ func FirstReport(factory Factory, opts ...Option) (string, error) {
 
 // CorpusReport replays the corpus and returns the name and the report of the first case that fails, empty if none does.
 func CorpusReport(factory Factory) (name, report string, err error) {
-	s := suite{config: configure(nil), factory: factory}
+	s := newSuite(factory, nil)
 	cases, err := corpus.Embedded().Cases()
 	if err != nil {
 		return "", "", err

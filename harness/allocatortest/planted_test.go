@@ -25,7 +25,7 @@ func TestPlantedBugIsFoundAndShrunk(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Logf("%s\nin %s", report, time.Since(start))
-	require.Contains(t, report, "no-overlap.live")
+	require.Contains(t, report, "no-overlap/live")
 	require.Contains(t, report, "shrunk from 600 to 6 operations")
 	require.Less(t, time.Since(start), 5*time.Second)
 }
@@ -51,7 +51,7 @@ func TestFalseRefusalWithoutAPromise(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Log(report)
-	require.Contains(t, report, "no-false-oom-when-free-exceeds-request.retry")
+	require.Contains(t, report, "no-false-oom-when-free-exceeds-request/retry")
 	require.Contains(t, report, "to 3 operations")
 }
 

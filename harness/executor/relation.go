@@ -1,6 +1,9 @@
 package executor
 
 import (
+	"fmt"
+	"runtime/debug"
+
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
@@ -47,9 +50,9 @@ const AtRuns = "runs"
 func Relate(c *Case, relations []Relation) (*Finding, error) {
 	for i := range relations {
 		r := &relations[i]
-		v, err := r.Check(c)
-		if err != nil {
-			return nil, err
+		v, crash, err := check(c, r)
+		if err != nil || crash != nil {
+			return crash, err
 		}
 		if v != nil {
 			target := c.Target.Name
@@ -63,4 +66,26 @@ func Relate(c *Case, relations []Relation) (*Finding, error) {
 		}
 	}
 	return nil, nil
+}
+
+// check asks a relation. A panic of the allocator is a finding of its own.
+func check(c *Case, r *Relation) (v *Violation, crash *Finding, err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		stack := debug.Stack()
+		frame, ours := panicFrame(string(stack))
+		if ours {
+			err = fmt.Errorf("%w: %s on %s: relation %s: panic: %v\n%s", ErrHarness, c.Trace.Name, c.Target.Name, r.ID, p, stack)
+			return
+		}
+		crash = &Finding{
+			Property: "no-crash", Rule: "panic", Target: c.Target.Name, Op: len(c.Trace.Ops), Operation: "the whole trace, in several runs",
+			Detail: fmt.Sprintf("the allocator panicked while %s was looked at: %v", r.ID, p), At: AtRuns, Frame: frame,
+		}
+	}()
+	v, err = r.Check(c)
+	return v, nil, err
 }

@@ -38,6 +38,9 @@ type place struct {
 	offset  uint64
 }
 
+// Block is what an alloc returned, or what a free or record was given; zero if there is none.
+func (w *Row) Block() allocators.Block { return w.run.block }
+
 func (w *Row) set(r *Run, s *step) {
 	w.run = r
 	w.Op, w.Kind, w.Outcome, w.Stats, w.DeviceFree = r.next, s.kind, r.outcome, r.stats, r.state.DeviceFree

@@ -1,0 +1,373 @@
+package properties_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/device/simdev"
+	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/trace"
+	"github.com/shatter-gpu/shatter/properties"
+)
+
+// shelf declares nothing. It puts blocks one behind the other in a region that it buys at its start, and begins anew when none is left.
+type shelf struct {
+	dev        device.Device
+	base, next device.Addr
+	size       uint64
+	live       map[device.Addr]uint64
+	frees      int
+	// alloc and free replace what it does, where they are set.
+	alloc func(s *shelf, n uint64) (allocators.Block, error)
+	free  func(s *shelf, a device.Addr) error
+}
+
+func (s *shelf) Alloc(n uint64, _ device.Stream) (allocators.Block, error) {
+	if s.alloc != nil {
+		return s.alloc(s, n)
+	}
+	return s.place(n, 512)
+}
+
+func (s *shelf) place(n, quantum uint64) (allocators.Block, error) {
+	if n == 0 {
+		return allocators.Block{}, nil
+	}
+	size := (n + quantum - 1) / quantum * quantum
+	if uint64(s.next-s.base)+size > s.size {
+		return allocators.Block{}, fmt.Errorf("full: %w", device.ErrOutOfMemory)
+	}
+	b := allocators.Block{Addr: s.next, Size: size}
+	s.next += device.Addr(size)
+	s.live[b.Addr] = size
+	return b, nil
+}
+
+func (s *shelf) Free(a device.Addr) error {
+	if a == 0 {
+		return nil
+	}
+	s.frees++
+	if s.free != nil {
+		return s.free(s, a)
+	}
+	return s.take(a)
+}
+
+func (s *shelf) take(a device.Addr) error {
+	if _, ok := s.live[a]; !ok {
+		return fmt.Errorf("%#x: %w", uint64(a), allocators.ErrInvalidPointer)
+	}
+	if delete(s.live, a); len(s.live) == 0 {
+		s.next = s.base
+	}
+	return nil
+}
+
+// shelves makes shelves on half of the device, each changed.
+func shelves(change func(*shelf)) executor.Target {
+	return executor.Target{Name: "shelf", New: func(d device.Device) (allocators.Allocator, error) {
+		free, _ := d.Info()
+		base, err := d.Malloc(free / 2)
+		s := &shelf{dev: d, base: base, next: base, size: free / 2, live: map[device.Addr]uint64{}}
+		change(s)
+		return s, err
+	}}
+}
+
+// listed is a shelf with a list of its blocks and with statistics, which a test may bend.
+type listed struct {
+	*shelf
+	stats allocators.Stats
+	bend  func(*allocators.Snapshot)
+	count func(*allocators.Stats, uint64, bool)
+}
+
+func (l *listed) Stats() *allocators.Stats { return &l.stats }
+
+func (l *listed) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
+	b, err := l.shelf.Alloc(n, s)
+	if err == nil {
+		l.count(&l.stats, b.Size, true)
+	}
+	return b, err
+}
+
+func (l *listed) Free(a device.Addr) error {
+	size := l.live[a]
+	err := l.shelf.Free(a)
+	if err == nil {
+		l.count(&l.stats, size, false)
+	}
+	return err
+}
+
+// Snapshot has a free block for each freed one, which a snapshot of a promised allocator must not have, and says nothing of sets.
+func (l *listed) Snapshot(into *allocators.Snapshot) {
+	into.Segments = append(into.Segments[:0], allocators.SegmentInfo{Addr: l.base, Size: l.size})
+	into.Blocks = into.Blocks[:0]
+	end := l.base + device.Addr(l.size)
+	for at := l.base; at < end; {
+		b := allocators.BlockInfo{Addr: at, Size: 512, State: allocators.Free}
+		if size, ok := l.live[at]; ok {
+			b.Size, b.State = size, allocators.Live
+		} else if at >= l.next {
+			b.Size = uint64(end - at)
+		}
+		into.Blocks = append(into.Blocks, b)
+		at = b.End()
+	}
+	into.Segments[0].Count = len(into.Blocks)
+	if l.bend != nil {
+		l.bend(into)
+	}
+}
+
+// TestStrangers: what is claimed of an allocator that declares nothing, operation by operation. A rule is empty where the allocator is right.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	const some = "alloc 0 1000\nalloc 1 700\nalloc 2 5000\nfree 0\nfree 1\nalloc 3 1MiB\nempty_cache\nfree 2\n"
+	counted := func(s *allocators.Stats, n uint64, in bool) {
+		if in {
+			s.AllocatedBytes.All.Add(n)
+		} else {
+			s.AllocatedBytes.All.Sub(n)
+		}
+	}
+	list := func(bend func(*allocators.Snapshot), count func(*allocators.Stats, uint64, bool)) executor.Target {
+		plain := shelves(func(*shelf) {})
+		return executor.Target{Name: "listed", New: func(d device.Device) (allocators.Allocator, error) {
+			a, err := plain.New(d)
+			return &listed{shelf: a.(*shelf), bend: bend, count: count}, err
+		}}
+	}
+	live := func(edit func(*allocators.BlockInfo)) func(*allocators.Snapshot) {
+		return func(s *allocators.Snapshot) {
+			for i := range s.Blocks {
+				if s.Blocks[i].State == allocators.Live {
+					edit(&s.Blocks[i])
+					return
+				}
+			}
+		}
+	}
+	quantum := func(q uint64) executor.Target {
+		return shelves(func(s *shelf) {
+			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) { return s.place(n, q) }
+		})
+	}
+	for _, c := range []struct {
+		name, trace string
+		target      executor.Target
+		rule        string
+	}{
+		{"plain", some, shelves(func(*shelf) {}), ""},
+		{"aligned to 16", some, quantum(16), ""},
+		{"aligned to 8", some, quantum(8), "bounds-and-alignment/alignment"},
+		{"zero bytes with an address", "alloc 0 0\nfree 0\n", shelves(func(s *shelf) {
+			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) { return s.place(max(n, 1), 512) }
+		}), "bounds-and-alignment/zero"},
+		{"a list with free neighbours, one figure", some, list(nil, counted), ""},
+		{"the figure drifts", some, list(nil, func(s *allocators.Stats, n uint64, in bool) {
+			if counted(s, n, in); !in {
+				s.AllocatedBytes.All.Add(1)
+			}
+		}), "accounting/A2"},
+		{"its history is wrong", some, list(nil, func(s *allocators.Stats, n uint64, in bool) {
+			counted(s, n, in)
+			s.AllocatedBytes.All.Allocated++
+		}), "accounting/A10"},
+		{"a live block is free", some, list(live(func(b *allocators.BlockInfo) { b.State = allocators.Free }), counted), "tiling/blocks"},
+		{"a live block is smaller", some, list(live(func(b *allocators.BlockInfo) { b.Size -= 512 }), counted), "tiling/gap"},
+		{"a wrong request", some, list(live(func(b *allocators.BlockInfo) { b.Requested = 1 }), counted), "tiling/requested"},
+		{"a free block is live", some, list(func(s *allocators.Snapshot) {
+			for i := range s.Blocks {
+				s.Blocks[i].State = allocators.Live
+			}
+		}, counted), "tiling/blocks"},
+		{"a segment is not listed", some, list(func(s *allocators.Snapshot) { s.Segments = nil }, counted), "tiling/segments"},
+		{"a segment is elsewhere", some, list(func(s *allocators.Snapshot) { s.Segments[0].Addr++; s.Blocks[0].Addr++ }, counted), "tiling/gap"},
+	} {
+		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			tr, err := trace.ParseString(c.name, c.trace)
+			require.NoError(t, err)
+			dev, err := simdev.New(simdev.Options{Capacity: 100 * mib})
+			require.NoError(t, err)
+			res, err := executor.Execute(executor.Compile(tr), c.target,
+				executor.Options{Device: dev, Properties: properties.All(), Judge: properties.NewJudge()})
+			require.NoError(t, err)
+			require.Equal(t, c.rule, ruleOf(res.Findings), "%v", res.Findings)
+		})
+	}
+}
+
+func ruleOf(list []executor.Finding) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0].Property + "/" + list[0].Rule
+}
+
+func TestAligned(t *testing.T) {
+	t.Parallel()
+	tr, err := trace.ParseString("aligned", "alloc 0 1\nalloc 1 1\n")
+	require.NoError(t, err)
+	for bytes, rule := range map[uint64]string{512: "", 1024: "bounds-and-alignment/alignment"} {
+		dev, err := simdev.New(simdev.Options{Capacity: 100 * mib})
+		require.NoError(t, err)
+		res, err := executor.Execute(executor.Compile(tr), shelves(func(*shelf) {}),
+			executor.Options{Device: dev, Properties: []executor.Property{properties.Aligned(bytes)}})
+		require.NoError(t, err)
+		require.Equal(t, rule, ruleOf(res.Findings), "%d", bytes)
+	}
+}
+
+// cached is a shelf that gives its region back when its cache is emptied with nothing live, and buys another one when it is needed.
+type cached struct {
+	*shelf
+	buys uint64
+}
+
+func (c cached) EmptyCache() error {
+	if len(c.live) > 0 || c.size == 0 {
+		return nil
+	}
+	c.size = 0
+	return c.dev.Free(c.base)
+}
+
+func (c cached) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
+	if c.size == 0 {
+		base, err := c.dev.Malloc(c.buys)
+		if err != nil {
+			return allocators.Block{}, err
+		}
+		c.base, c.next, c.size = base, base, c.buys
+	}
+	return c.shelf.Alloc(n, s)
+}
+
+// recording can be told of uses, of whatever address.
+type recording struct{ *shelf }
+
+func (recording) Record(device.Addr, device.Stream) error { return nil }
+
+// TestStrangersOverRuns: what is claimed of an allocator that declares nothing, of several runs. In the trace blocks of
+// different life are freed, and their addresses handed out again.
+func TestStrangersOverRuns(t *testing.T) {
+	t.Parallel()
+	const some = "alloc 0 1MiB\nalloc 1 1MiB\nfree 0\nalloc 2 7MiB\nfree 1\nfree 2\nalloc 3 1MiB\nfree 3\nalloc 4 2MiB\n"
+	free := func(do func(s *shelf, a device.Addr) error) executor.Target {
+		return shelves(func(s *shelf) { s.free = do })
+	}
+	wrapped := func(wrap func(s *shelf) allocators.Allocator) executor.Target {
+		plain := shelves(func(*shelf) {})
+		return executor.Target{Name: "wrapped", New: func(d device.Device) (allocators.Allocator, error) {
+			a, err := plain.New(d)
+			return wrap(a.(*shelf)), err
+		}}
+	}
+	// through buys each block; what becomes of it when it is freed is the case's.
+	through := func(do func(s *shelf, a device.Addr) error) executor.Target {
+		return shelves(func(s *shelf) {
+			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
+				a, err := s.dev.Malloc(n)
+				s.live[a] = n
+				return allocators.Block{Addr: a, Size: n}, err
+			}
+			s.free = func(s *shelf, a device.Addr) error {
+				if err := s.take(a); err != nil {
+					return err
+				}
+				return do(s, a)
+			}
+		})
+	}
+	for _, c := range []struct {
+		name   string
+		target executor.Target
+		rule   string // the first finding, empty if there is none
+	}{
+		{"plain", shelves(func(*shelf) {}), ""},
+		{"takes a double free", free(func(s *shelf, a device.Addr) error { _ = s.take(a); return nil }), "wrong-calls/accepted"},
+		{"has an error of its own", free(func(s *shelf, a device.Addr) error {
+			if s.take(a) != nil {
+				return errors.New("no such block")
+			}
+			return nil
+		}), "wrong-calls/error"},
+		{"panics at a wrong free", free(func(s *shelf, a device.Addr) error {
+			if err := s.take(a); err != nil {
+				panic(err)
+			}
+			return nil
+		}), "wrong-calls/panic"},
+		{"takes the free of an inner address", free(func(s *shelf, a device.Addr) error {
+			for at, n := range s.live {
+				if a >= at && a < at+device.Addr(n) {
+					return s.take(at)
+				}
+			}
+			return s.take(a)
+		}), "wrong-calls/accepted"},
+		{"takes any record", wrapped(func(s *shelf) allocators.Allocator { return recording{s} }), "wrong-calls/accepted"},
+		{"does not begin anew", free(func(s *shelf, a device.Addr) error {
+			next := s.next
+			err := s.take(a)
+			s.next = next
+			return err
+		}), "serves-when-empty/refused"},
+		{"buys again what it gave back", wrapped(func(s *shelf) allocators.Allocator { return cached{s, 50 * mib} }), ""},
+		{"buys less than it gave back", wrapped(func(s *shelf) allocators.Allocator { return cached{s, 40 * mib} }), "serves-when-empty/refused"},
+		{"gives each block back", through(func(s *shelf, a device.Addr) error { return s.dev.Free(a) }), ""},
+		{"forgets every fourth block", through(func(s *shelf, a device.Addr) error {
+			if s.frees%4 == 0 {
+				return nil
+			}
+			return s.dev.Free(a)
+		}), "gives-back/leak"},
+		{"forgets the first blocks", through(func(s *shelf, a device.Addr) error {
+			if s.frees < 8 {
+				return nil
+			}
+			return s.dev.Free(a)
+		}), ""},
+		{"keeps less each time", through(func(s *shelf, a device.Addr) error {
+			if n := s.frees; n&(n-1) == 0 {
+				return nil
+			}
+			return s.dev.Free(a)
+		}), ""},
+		{"crashes on a small device", shelves(func(s *shelf) {
+			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
+				if n > 8*mib && s.frees > 0 {
+					panic("too large")
+				}
+				return s.place(n, 512)
+			}
+		}), "no-crash/panic"},
+	} {
+		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
+			t.Parallel()
+			tr, err := trace.ParseString(c.name, some)
+			require.NoError(t, err)
+			f, err := executor.Relate(&executor.Case{Trace: tr, Target: c.target, Capacity: 100 * mib, NewDevice: func(n uint64) (device.Device, error) {
+				return simdev.New(simdev.Options{Capacity: n})
+			}}, []executor.Relation{properties.WrongCalls, properties.ServesWhenEmpty, properties.GivesBack})
+			require.NoError(t, err)
+			if c.rule == "" {
+				require.Nil(t, f)
+				return
+			}
+			require.NotNil(t, f)
+			require.Equal(t, c.rule, f.Property+"/"+f.Rule, f.String())
+		})
+	}
+}
