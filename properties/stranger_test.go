@@ -263,7 +263,8 @@ func (recording) Record(device.Addr, device.Stream) error { return nil }
 // different life are freed, and their addresses handed out again.
 func TestStrangersOverRuns(t *testing.T) {
 	t.Parallel()
-	const some = "alloc 0 1MiB\nalloc 1 1MiB\nfree 0\nalloc 2 7MiB\nfree 1\nfree 2\nalloc 3 1MiB\nfree 3\nalloc 4 2MiB\n"
+	const some = "alloc 0 1MiB\nalloc 1 1MiB\nfree 0\nalloc 2 7MiB\nfree 1\nfree 2\nempty_cache\n" +
+		"alloc 3 1MiB\nfree 3\nalloc 4 2MiB\nfree 4\nalloc 5 1MiB\nalloc 6 1MiB\n"
 	free := func(do func(s *shelf, a device.Addr) error) executor.Target {
 		return shelves(func(s *shelf) { s.free = do })
 	}
@@ -342,6 +343,16 @@ func TestStrangersOverRuns(t *testing.T) {
 		{"keeps less each time", through(func(s *shelf, a device.Addr) error {
 			if n := s.frees; n&(n-1) == 0 {
 				return nil
+			}
+			return s.dev.Free(a)
+		}), ""},
+		{"keeps its first block until the twentieth", through(func(s *shelf, a device.Addr) error {
+			switch s.frees {
+			case 1:
+				s.base = a
+				return nil
+			case 20:
+				return errors.Join(s.dev.Free(s.base), s.dev.Free(a))
 			}
 			return s.dev.Free(a)
 		}), ""},
