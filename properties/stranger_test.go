@@ -291,6 +291,38 @@ func TestStrangersOverRuns(t *testing.T) {
 			}
 		})
 	}
+	// keeps is through with what was freed kept for requests of the same size, and given back at each request of another, from its largest
+	// size on not.
+	keeps := func(gives bool, large uint64) executor.Target {
+		return shelves(func(s *shelf) {
+			kept := map[uint64][]device.Addr{}
+			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
+				if l := kept[n]; len(l) > 0 {
+					kept[n], s.live[l[0]] = l[1:], n
+					return allocators.Block{Addr: l[0], Size: n}, nil
+				}
+				for size, l := range kept {
+					for _, a := range l {
+						if gives && (large == 0 || size < large) {
+							_ = s.dev.Free(a)
+							delete(kept, size)
+						}
+					}
+				}
+				a, err := s.dev.Malloc(n)
+				s.live[a] = n
+				return allocators.Block{Addr: a, Size: n}, err
+			}
+			s.free = func(s *shelf, a device.Addr) error {
+				n := s.live[a]
+				if err := s.take(a); err != nil {
+					return err
+				}
+				kept[n] = append(kept[n], a)
+				return nil
+			}
+		})
+	}
 	for _, c := range []struct {
 		name   string
 		target executor.Target
@@ -356,6 +388,9 @@ func TestStrangersOverRuns(t *testing.T) {
 			}
 			return s.dev.Free(a)
 		}), ""},
+		{"gives memory back for a request", keeps(true, 0), ""},
+		{"gives small memory back for a request", keeps(true, 2*mib), "serves-when-empty/refused"},
+		{"gives nothing back", keeps(false, 0), ""},
 		{"crashes on a small device", shelves(func(s *shelf) {
 			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
 				if n > 8*mib && s.frees > 0 {

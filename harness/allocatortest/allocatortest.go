@@ -53,6 +53,7 @@ type config struct {
 	alignment    uint64
 	ownLimit     bool
 	keepsClasses bool
+	goroutines   int
 }
 
 func configure(opts []Option) config {
@@ -91,6 +92,10 @@ func OwnLimit() Option { return func(c *config) { c.ownLimit = true } }
 // freed, if a fresh allocator serves it (and this one can empty its cache, or has bought all its memory at its start).
 func KeepsClasses() Option { return func(c *config) { c.keepsClasses = true } }
 
+// Goroutines says that the allocator may be called from several goroutines at once, and lets n of them do so, best under the race detector
+// (go test -race). Without it every call comes from one.
+func Goroutines(n int) Option { return func(c *config) { c.goroutines = n } }
+
 // Test runs every workload on the allocator, a subtest each, and fails with the first finding of each. Then it replays the cases
 // of the regression corpus: what broke other allocators. Each kind of finding is shrunk where it is met first.
 //
@@ -118,6 +123,14 @@ func Test(t *testing.T, factory Factory, opts ...Option) {
 		t.Helper()
 		s.replayCorpus(t)
 	})
+	if s.goroutines > 1 {
+		t.Run("goroutines", func(t *testing.T) {
+			t.Helper()
+			if err := s.crowd(); err != nil {
+				t.Errorf("%d goroutines at once (not repeatable; try -race): %v", s.goroutines, err)
+			}
+		})
+	}
 }
 
 // Replay runs one trace, text as a finding's report has it, and fails with what it finds, not shrunk: to look at a finding, or to keep
@@ -263,10 +276,11 @@ func (s *suite) check(t *testing.T, tr *trace.Trace) {
 		t.Errorf("%s: %s/%s, as in %s", tr.Name, found.Property, found.Rule, first)
 		return
 	}
-	if s.seen != nil {
+	text, done := s.report(tr, found)
+	if done && s.seen != nil {
 		s.seen[found.Signature()] = tr.Name
 	}
-	t.Error(s.report(tr, found))
+	t.Error(text)
 }
 
 // suitable drops what the allocator cannot do anything with: settings, a fraction, a state to start from with all that becomes
@@ -341,8 +355,8 @@ func (s *suite) retry(p *executor.Program, res *executor.Result, capacity uint64
 	}, nil
 }
 
-// report says a finding in words, and shrinks its trace.
-func (s *suite) report(tr *trace.Trace, f *executor.Finding) string {
+// report says a finding in words, and shrinks its trace; done says that no more can be removed from it.
+func (s *suite) report(tr *trace.Trace, f *executor.Finding) (text string, done bool) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", tr.Name, f)
 	if c := s.claim(f); c != "" {
@@ -355,17 +369,18 @@ func (s *suite) report(tr *trace.Trace, f *executor.Finding) string {
 		b.WriteString("if memory stays with a size or stream that it served, say so: allocatortest.KeepsClasses()\n")
 	}
 	if s.shrink <= 0 {
-		return b.String()
+		return b.String(), true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.shrink)
-	defer cancel()
-	r, err := shrink.Minimise(ctx, tr, s.predicate(f.Signature()), shrink.Budget{})
+	r, err := shrink.Minimise(context.Background(), tr, s.predicate(f), shrink.Budget{Time: s.shrink})
 	if err != nil {
 		fmt.Fprintf(&b, "it could not be shrunk: %v\n%s", err, tr.Format())
-		return b.String()
+		return b.String(), false
+	}
+	if !r.Minimal {
+		fmt.Fprintf(&b, "%s when it was shrunk (ShrinkTime sets more); ", r.Stopped)
 	}
 	fmt.Fprintf(&b, "shrunk from %d to %d operations (again with allocatortest.Replay):\n%s", r.Before, r.After, bareText(r.Trace))
-	return b.String()
+	return b.String(), r.Minimal
 }
 
 // bareText is a trace with nothing in its header but the device's bytes: the rest tells where it came from.
@@ -392,14 +407,23 @@ func (s *suite) claim(f *executor.Finding) string {
 	return ""
 }
 
-// predicate tells whether a trace still fails in the same way.
-func (s *suite) predicate(signature string) shrink.Predicate {
+// predicate tells whether a trace still fails in the same way. Only the relation that found it is asked, if one did: those that hold
+// would take most of the time.
+func (s *suite) predicate(f *executor.Finding) shrink.Predicate {
+	signature := f.Signature()
+	asked := *s
+	asked.relations = nil
+	if f.At == executor.AtRuns {
+		asked.relations = slices.DeleteFunc(slices.Clone(s.relations), func(r executor.Relation) bool {
+			return r.ID != f.Property && f.Property != executor.NoCrash
+		})
+	}
 	return func(tr *trace.Trace) shrink.Answer {
 		capacity, _, err := tr.Capacity()
 		if err != nil {
 			return shrink.Answer{Kind: shrink.Broken, Err: err}
 		}
-		f, err := s.run(tr, capacity)
+		f, err := asked.run(tr, capacity)
 		switch {
 		case err != nil:
 			return shrink.Answer{Kind: shrink.Broken, Err: err}
@@ -426,6 +450,9 @@ func (s *suite) sayUnchecked(t *testing.T) {
 	for _, what := range unchecked(a) {
 		t.Logf("not checked: %s", what)
 	}
+	if s.goroutines <= 1 {
+		t.Log("not checked: calls from several goroutines at once (no option Goroutines)")
+	}
 }
 
 // unchecked asks a fresh allocator what it can do, and says what is not checked since it cannot.
@@ -450,7 +477,7 @@ func unchecked(a allocators.Allocator) []string {
 	sized, zero := probe(a, counts)
 	lacks(sized, "overlap in what is set aside beyond the request (Alloc tells no sizes)")
 	lacks(len(zero) == 0 || promises, "statistics that stay 0: "+strings.Join(zero, ", "))
-	return append(out, "calls from several goroutines at once, failing device calls, the bytes in the blocks")
+	return append(out, "what a device call that fails for no lack of memory leaves behind, and the bytes in the blocks")
 }
 
 // probe makes one allocation: does it come with its size, and which statistics are still 0?

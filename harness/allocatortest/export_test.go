@@ -10,6 +10,7 @@ import (
 // FirstReport does what Test does and returns the first report, empty if there is none.
 func FirstReport(factory Factory, opts ...Option) (string, error) {
 	s := newSuite(factory, opts)
+	s.relations = s.related()
 	for _, w := range gen.Workloads {
 		for i := range s.sequences {
 			tr := s.suitable(gen.Generate(w, gen.Seed(s.seed, w.Name, uint64(i)), gen.Params{Ops: s.ops, Capacity: s.capacity}))
@@ -23,7 +24,8 @@ func FirstReport(factory Factory, opts ...Option) (string, error) {
 				return "", err
 			}
 			if f != nil {
-				return s.report(tr, f), nil
+				text, _ := s.report(tr, f)
+				return text, nil
 			}
 		}
 	}
@@ -49,3 +51,9 @@ func CorpusReport(factory Factory) (name, report string, err error) {
 	}
 	return "", "", nil
 }
+
+// CrowdReport does what Test does with option Goroutines.
+func CrowdReport(factory Factory, opts ...Option) error { return newSuite(factory, opts).crowd() }
+
+// Unchecked is what Test says that it does not check.
+var Unchecked = unchecked

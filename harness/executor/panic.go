@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// NoCrash is the property that an allocator panics at nothing.
+const NoCrash = "no-crash"
+
 // guard makes a finding of a panic of the allocator, and a harness fault of one of ours. Without properties nobody looks at
 // findings, so the panic goes on.
 func (r *Run) guard(do func() error) (err error) {
@@ -25,7 +28,7 @@ func (r *Run) guard(do func() error) (err error) {
 			err = fmt.Errorf("%w: %s on %s: panic: %v\n%s", ErrHarness, r.prog.Trace.Name, r.target.Name, p, stack)
 			return
 		}
-		f := r.finding("no-crash", "panic", fmt.Sprintf("the allocator panicked: %v", p))
+		f := r.finding(NoCrash, "panic", fmt.Sprintf("the allocator panicked: %v", p))
 		f.Frame = frame
 		r.note(f)
 	}()

@@ -82,7 +82,7 @@ func check(c *Case, r *Relation) (v *Violation, crash *Finding, err error) {
 			return
 		}
 		crash = &Finding{
-			Property: "no-crash", Rule: "panic", Target: c.Target.Name, Op: len(c.Trace.Ops), Operation: "the whole trace, in several runs",
+			Property: NoCrash, Rule: "panic", Target: c.Target.Name, Op: len(c.Trace.Ops), Operation: "the whole trace, in several runs",
 			Detail: fmt.Sprintf("the allocator panicked while %s was looked at: %v", r.ID, p), At: AtRuns, Frame: frame,
 		}
 	}()
