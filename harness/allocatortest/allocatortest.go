@@ -22,6 +22,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -112,7 +113,9 @@ func Test(t *testing.T, factory Factory, opts ...Option) {
 			for i := range s.sequences {
 				tr := gen.Generate(w, gen.Seed(s.seed, w.Name, uint64(i)), gen.Params{Ops: s.ops, Capacity: s.capacity})
 				tr.Name = fmt.Sprintf("%s-%d", w.Name, i)
-				s.check(t, tr)
+				if again := s.check(t, tr); again != "" {
+					t.Errorf("%s: %s", tr.Name, again)
+				}
 				if t.Failed() {
 					return
 				}
@@ -140,7 +143,7 @@ func Replay(t *testing.T, factory Factory, text string, opts ...Option) {
 	s := newSuite(factory, opts)
 	s.relations = s.related()
 	s.shrink = 0
-	tr, err := trace.ParseString("trace", text)
+	tr, err := trace.ParseString("the trace", text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,13 +167,19 @@ func (s *suite) replayCorpus(t *testing.T) {
 	}
 	once := *s
 	once.relations = nil // they take dozens of runs each
+	repeated := map[string][]string{}
 	for _, c := range cases {
 		tr := *c.Trace
 		if s.capacity > 0 {
 			tr.Set(trace.KeyCapacity, fmt.Sprint(s.capacity))
 		}
 		tr.Name = c.Name
-		once.check(t, &tr)
+		if again := once.check(t, &tr); again != "" {
+			repeated[again] = append(repeated[again], c.Name)
+		}
+	}
+	for _, again := range slices.Sorted(maps.Keys(repeated)) {
+		t.Errorf("%s: in %d cases, the first being %s", again, len(repeated[again]), repeated[again][0])
 	}
 }
 
@@ -195,6 +204,7 @@ func Fuzz(f *testing.F, factory Factory, opts ...Option) {
 			t.Skip("over 16 KiB")
 		}
 		tr := trace.Decode(in)
+		tr.Name = "the input"
 		capacity, ok, _ := tr.Capacity()
 		switch {
 		case s.capacity > 0:
@@ -257,8 +267,8 @@ func (s *suite) target() executor.Target {
 	return executor.Target{Name: "allocator", New: s.factory}
 }
 
-// check runs a trace and fails the test on a finding.
-func (s *suite) check(t *testing.T, tr *trace.Trace) {
+// check runs a trace and fails the test on a finding. It returns the kind of one that came up before, whose report is not repeated.
+func (s *suite) check(t *testing.T, tr *trace.Trace) (again string) {
 	t.Helper()
 	tr = s.suitable(tr)
 	capacity, _, err := tr.Capacity()
@@ -270,17 +280,17 @@ func (s *suite) check(t *testing.T, tr *trace.Trace) {
 		t.Fatalf("%s: %v", tr.Name, err)
 	}
 	if found == nil {
-		return
+		return ""
 	}
 	if first, ok := s.seen[found.Signature()]; ok {
-		t.Errorf("%s: %s/%s, as in %s", tr.Name, found.Property, found.Rule, first)
-		return
+		return fmt.Sprintf("%s/%s, as in %s", found.Property, found.Rule, first)
 	}
 	text, done := s.report(tr, found)
 	if done && s.seen != nil {
 		s.seen[found.Signature()] = tr.Name
 	}
 	t.Error(text)
+	return ""
 }
 
 // suitable drops what the allocator cannot do anything with: settings, a fraction, a state to start from with all that becomes

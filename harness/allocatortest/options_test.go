@@ -137,7 +137,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// guarded is a first fit behind a lock. Torn, it lets go of the lock between the choice of a place and taking it.
+// guarded is a first fit behind a lock. Torn, it lets go of the lock before it says what it has chosen, and so tells two callers the same;
+// and it takes any free.
 type guarded struct {
 	mu   sync.Mutex
 	a    allocators.Allocator
@@ -162,7 +163,10 @@ func (g *guarded) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
 func (g *guarded) Free(a device.Addr) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.a.Free(a)
+	if err := g.a.Free(a); !g.torn {
+		return err
+	}
+	return nil
 }
 
 func TestGoroutines(t *testing.T) {
@@ -176,8 +180,7 @@ func TestGoroutines(t *testing.T) {
 			require.NoError(t, err)
 			continue
 		}
-		require.Error(t, err)
-		t.Log(err)
+		require.ErrorContains(t, err, "two live blocks overlap")
 	}
 }
 

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/shatter-gpu/shatter/allocators"
@@ -78,7 +79,7 @@ func (r *Run) after(s *step, failure error) error {
 	st.DeviceFree, _ = r.opts.Device.Info()
 	switch {
 	case failure != nil:
-		r.find("device-conservation", "refused-call", failure.Error())
+		r.find("device-conservation", "refused-call", failed(s.kind, failure))
 		return nil
 	case (s.kind == trace.Alloc || s.kind == trace.Block) && r.outcome == OK && s.bytes > 0:
 		st.Region = r.ledger.find(r.block.Addr)
@@ -127,6 +128,15 @@ func (r *Run) after(s *step, failure error) error {
 		r.walk()
 	}
 	return nil
+}
+
+// failed says what an error of the allocator means.
+func failed(kind trace.Kind, err error) string {
+	if kind == trace.Alloc {
+		return fmt.Sprintf("the allocation failed with an error that is no refusal (one is an *allocators.OOMError or wraps "+
+			"device.ErrOutOfMemory): %v", err)
+	}
+	return fmt.Sprintf("a right call failed: %v", err)
 }
 
 // applyCalls enters the device calls of an operation in the ledger, and learns from waits what work is done.
