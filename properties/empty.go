@@ -40,7 +40,7 @@ var ServesWhenEmpty = executor.Relation{
 			return nil, err
 		}
 		rec := &device.Recorder{Device: dev}
-		run, err := executor.Start(executor.Compile(t), c.Target, executor.Options{Device: rec})
+		run, err := executor.Start(executor.Compile(t), c.Target, executor.Options{Device: rec, OnRow: ignoreRow})
 		if err != nil {
 			return nil, err
 		}
@@ -52,6 +52,9 @@ var ServesWhenEmpty = executor.Relation{
 			op := &t.Ops[run.Position()]
 			if err := run.Step(); err != nil {
 				return nil, err
+			}
+			if f := run.Result().Findings; len(f) > 0 {
+				return executor.Broken(f[0].Rule, "on a device of %d bytes, at operation %d (%s): %s", capacity, f[0].Op, op, f[0].Detail), nil
 			}
 			buys = buys || slices.ContainsFunc(rec.Calls, bought)
 			empties = empties || op.Kind == trace.Alloc && slices.ContainsFunc(rec.Calls, returned)
@@ -68,6 +71,9 @@ var ServesWhenEmpty = executor.Relation{
 		return nil, nil
 	},
 }
+
+// ignoreRow makes a run a checked one, in which a call that fails is a finding.
+func ignoreRow(*executor.Row) {}
 
 func returned(c device.Call) bool {
 	return c.Kind == device.CallFree || c.Kind == device.CallUnmap

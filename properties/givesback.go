@@ -31,7 +31,7 @@ var GivesBack = executor.Relation{
 		if err != nil {
 			return nil, err
 		}
-		run, err := executor.Start(executor.Compile(t), c.Target, executor.Options{Device: dev})
+		run, err := executor.Start(executor.Compile(t), c.Target, executor.Options{Device: dev, OnRow: ignoreRow})
 		if err != nil {
 			return nil, err
 		}
@@ -48,6 +48,9 @@ var GivesBack = executor.Relation{
 				if err := run.Step(); err != nil {
 					return nil, err
 				}
+			}
+			if f := run.Result().Findings; len(f) > 0 {
+				return executor.Broken(f[0].Rule, "on a device of %d bytes, at operation %d (%s): %s", c.Capacity*leakRoom, f[0].Op, f[0].Operation, f[0].Detail), nil
 			}
 			if len(run.Result().OOMs) > 0 {
 				break

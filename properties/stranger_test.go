@@ -391,6 +391,10 @@ func TestStrangersOverRuns(t *testing.T) {
 		{"gives memory back for a request", keeps(true, 0), ""},
 		{"gives small memory back for a request", keeps(true, 2*mib), "serves-when-empty/refused"},
 		{"gives nothing back", keeps(false, 0), ""},
+		{"has an error of its own where its room would do", through(func(s *shelf, a device.Addr) error {
+			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) { return allocators.Block{}, errors.New("sorry") }
+			return s.dev.Free(a)
+		}), "serves-when-empty/refused-call"},
 		{"crashes on a small device", shelves(func(s *shelf) {
 			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
 				if n > 8*mib && s.frees > 0 {
