@@ -50,13 +50,15 @@ type FractionSetter interface {
 	SetFraction(f float64) error
 }
 
-// StatsReader is an allocator that counts under PyTorch's names.
+// StatsReader is an allocator that counts under PyTorch's names. One that declares no promise may leave at 0 what it does not count,
+// and need not count by pool.
 type StatsReader interface {
 	// Stats returns the live counters; the caller only reads them.
 	Stats() *Stats
 }
 
-// Snapshotter is an allocator that can list its segments and blocks.
+// Snapshotter is an allocator that can list its segments and blocks. Of one that declares no promise only the segments' places and
+// sizes, the tiling and the live blocks are looked at; what was requested may be left 0.
 type Snapshotter interface {
 	// Snapshot overwrites into, reusing its slices.
 	Snapshot(into *Snapshot)

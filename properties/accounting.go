@@ -218,8 +218,9 @@ func pooled(s *allocators.Stats) [9]namedPooled {
 
 // DeviceConservation: what was obtained from the device and not returned is what is reserved.
 var DeviceConservation = executor.Property{
-	ID:     "device-conservation",
-	Claim:  "Bytes obtained from the device less bytes returned are the reserved bytes; no right call fails, of the program or of the allocator; a free buys and returns nothing.",
+	ID: "device-conservation",
+	Claim: "Bytes obtained from the device less bytes returned are the reserved bytes; no right call fails, of the program or of the " +
+		"allocator; a free buys and returns nothing.",
 	Source: "contracts D1, D3",
 	Op: func(s *executor.State) *executor.Violation {
 		if s.Stats == nil || s.Promise.Kind == allocators.PromiseNone {

@@ -180,8 +180,8 @@ func compareWithView(s *executor.State) *executor.Violation {
 	return nil
 }
 
-// compareLive holds a snapshot against the program and the device where no promise says what else is in it: which stream or pool a segment
-// is of, when a pending block becomes free, whether free neighbours are one block, and what was asked for (0 if it does not tell).
+// compareLive holds a snapshot against the program and the device where no promise says what else is in it: which stream or pool a
+// segment is of, when a pending block becomes free, whether free neighbours are one block, and what was asked for (0 if it does not tell).
 func compareLive(s *executor.State) *executor.Violation {
 	snap, view := s.Snapshot, s.View
 	if len(snap.Segments) != len(view.Segments) {

@@ -50,7 +50,8 @@ var GivesBack = executor.Relation{
 				}
 			}
 			if f := run.Result().Findings; len(f) > 0 {
-				return executor.Broken(f[0].Rule, "on a device of %d bytes, at operation %d (%s): %s", c.Capacity*leakRoom, f[0].Op, f[0].Operation, f[0].Detail), nil
+				return executor.Broken(f[0].Rule, "on a device of %d bytes, at operation %d (%s): %s", c.Capacity*leakRoom, f[0].Op,
+					f[0].Operation, f[0].Detail), nil
 			}
 			if len(run.Result().OOMs) > 0 {
 				break

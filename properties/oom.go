@@ -171,10 +171,11 @@ func judgeUnpromised(s *executor.State, q *request, j executor.Judgement) execut
 	return j
 }
 
-// deviceHasRoom tells the rule by which a refusal is false by the device's memory alone, and why; empty if it is not. How much an allocator buys for a
-// request is its own affair (a buddy system doubles, an arena has chunks), and so is a limit; so the device must have what was
-// asked of it, or must not have been asked by an allocator that asks when it is short: requests of the stream bought memory in two
-// operations, and one as large was served. One that bought all at its start, or cuts up an address range, is not accused.
+// deviceHasRoom tells the rule by which a refusal is false by the device's memory alone, and why; empty if it is not.
+//
+// How much an allocator buys for a request is its own affair (a buddy system doubles, an arena has chunks). So the device must have
+// what was asked of it, or must not have been asked by an allocator that asks when it is short: requests of the stream bought memory
+// in two operations, and one as large was served. One that bought all at its start, or cuts up an address range, is not accused.
 func deviceHasRoom(s *executor.State, q *request) (rule, reason string) {
 	const slack = 20 << 20
 	if s.DeviceFree < q.n+slack {
@@ -184,14 +185,15 @@ func deviceHasRoom(s *executor.State, q *request) (rule, reason string) {
 		if least > s.DeviceFree {
 			return "", ""
 		}
-		return "device-not-asked-again", fmt.Sprintf("the device refused %d bytes, then got memory back and has %d free, and was not asked again", least, s.DeviceFree)
+		return "device-not-asked-again",
+			fmt.Sprintf("the device refused %d bytes, then got memory back and has %d free, and was not asked again", least, s.DeviceFree)
 	}
 	g := s.Growth(q.stream)
 	if s.Reserves || g.Purchases < 2 || g.Largest < q.n {
 		return "", ""
 	}
-	return "device-has-room", fmt.Sprintf("the device has %d bytes free, 20 MiB more than was asked for, and was not asked; in %d operations before, requests of "+
-		"this stream bought memory, and one of %d bytes was served", s.DeviceFree, g.Purchases, g.Largest)
+	return "device-has-room", fmt.Sprintf("the device has %d bytes free, 20 MiB more than was asked for, and was not asked; "+
+		"in %d operations before, requests of this stream bought memory, and one of %d bytes was served", s.DeviceFree, g.Purchases, g.Largest)
 }
 
 // leastRefused is the least that the device refused in an operation, in bytes: a region, or a chunk with those created before it.
