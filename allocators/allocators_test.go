@@ -93,3 +93,19 @@ func TestSnapshot(t *testing.T) {
 	require.Equal(t, []string{"unmapped", "free", "pending", "live"},
 		[]string{Unmapped.String(), Free.String(), Pending.String(), Live.String()})
 }
+
+// TestDeathSaysTheLastWords: not PyTorch's warnings, which tell of refusals before and change from run to run with the time in them.
+func TestDeathSaysTheLastWords(t *testing.T) {
+	const warning = "[W1130 15:32:29.696474376 CUDACachingAllocator.cpp:623] expandable_segments: memory mapping failed\n"
+	for output, want := range map[string]string{
+		"":                             "",
+		" \n":                          "",
+		warning:                        "",
+		"first\nfree(): bad\n":         ` (its last output: "free(): bad")`,
+		"free(): bad\n" + warning:      ` (its last output: "free(): bad")`,
+		"[W is no warning, nor is W1]": ` (its last output: "[W is no warning, nor is W1]")`,
+	} {
+		d := Death{Kind: Crashed, Detail: "SIGABRT", Output: output}
+		require.Equal(t, "the allocator crashed: SIGABRT"+want, d.Error(), output)
+	}
+}

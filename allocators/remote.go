@@ -3,6 +3,7 @@ package allocators
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/shatter-gpu/shatter/allocators/device"
@@ -45,17 +46,25 @@ type Death struct {
 // Error returns one line.
 func (d *Death) Error() string {
 	s := fmt.Sprintf("the allocator %s: %s", d.Kind, d.Detail)
-	if lines := strings.Fields(d.Output); len(lines) > 0 {
-		s += fmt.Sprintf(" (its last output: %q)", lastLine(d.Output))
+	if line := lastLine(d.Output); line != "" {
+		s += fmt.Sprintf(" (its last output: %q)", line)
 	}
 	return s
 }
 
+// lastLine returns the last line that says something: PyTorch's warnings ([W1130 15:32:29.696474376 FILE] TEXT) tell of refusals before,
+// and the time, which makes each run another one.
 func lastLine(s string) string {
-	s = strings.TrimSpace(s)
-	s = s[strings.LastIndexByte(s, '\n')+1:]
-	return s[:min(len(s), 200)]
+	lines := strings.Split(s, "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if line := strings.TrimSpace(lines[i]); line != "" && !warning.MatchString(line) {
+			return line[:min(len(line), 200)]
+		}
+	}
+	return ""
 }
+
+var warning = regexp.MustCompile(`^\[[WI]\d{4} `)
 
 // RequestKind is what a foreseen call is.
 type RequestKind uint8

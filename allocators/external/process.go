@@ -50,29 +50,35 @@ type abilities struct {
 type tail struct {
 	mu   sync.Mutex
 	data []byte
+	cut  bool // the first line is no whole one
 }
 
 // Write implements io.Writer; it never fails, so the child is never held up.
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.data = append(t.data, p[max(0, len(p)-tailSize):]...)
-	if n := len(t.data) - tailSize; n > 0 {
-		t.data = append(t.data[:0], t.data[n:]...)
-	}
+	from := max(0, len(p)-tailSize)
+	t.data = append(t.data, p[from:]...)
+	n := max(0, len(t.data)-tailSize)
+	t.data = append(t.data[:0], t.data[n:]...)
+	t.cut = t.cut || from+n > 0
 	return len(p), nil
 }
 
+// String returns whole lines, as long as there is more than one.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if _, rest, more := bytes.Cut(t.data, []byte{'\n'}); t.cut && more && len(rest) > 0 {
+		return string(rest)
+	}
 	return string(t.data)
 }
 
 func (t *tail) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.data = t.data[:0]
+	t.data, t.cut = t.data[:0], false
 }
 
 // startProcess starts a child and reads its greeting.
@@ -206,7 +212,7 @@ func (p *process) readLine() ([]byte, error) {
 			continue
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil, &allocators.Death{Kind: allocators.Hung, Detail: fmt.Sprintf("no answer for %s", p.timeout), Output: p.stderr.String()}
+			return nil, &allocators.Death{Kind: allocators.Hung, Detail: fmt.Sprintf("no answer for %s", p.timeout)}
 		}
 		if err == nil {
 			continue
@@ -223,12 +229,12 @@ func (p *process) ended(err error) error {
 	select {
 	case <-p.waited:
 	case <-time.After(p.timeout):
-		return &allocators.Death{Kind: allocators.Garbled, Detail: "it closed its output and goes on running", Output: p.stderr.String()}
+		return &allocators.Death{Kind: allocators.Garbled, Detail: "it closed its output and goes on running"}
 	}
 	if s, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
-		return &allocators.Death{Kind: allocators.Crashed, Detail: signalName(int(s.Signal())), Output: p.stderr.String()}
+		return &allocators.Death{Kind: allocators.Crashed, Detail: signalName(int(s.Signal()))}
 	}
-	return &allocators.Death{Kind: allocators.Exited, Detail: fmt.Sprintf("exit code %d", p.cmd.ProcessState.ExitCode()), Output: p.stderr.String()}
+	return &allocators.Death{Kind: allocators.Exited, Detail: fmt.Sprintf("exit code %d", p.cmd.ProcessState.ExitCode())}
 }
 
 // write sends whole lines.

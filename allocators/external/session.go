@@ -89,7 +89,7 @@ func (s *session) read(stats *statistics) error {
 		return err
 	}
 	if !s.reply.parse(line, stats) {
-		return &allocators.Death{Kind: allocators.Garbled, Detail: fmt.Sprintf("it answered %q", shorten(string(line))), Output: s.p.stderr.String()}
+		return &allocators.Death{Kind: allocators.Garbled, Detail: fmt.Sprintf("it answered %q", shorten(string(line)))}
 	}
 	switch s.reply.outcome {
 	case replyDone:
@@ -102,7 +102,7 @@ func (s *session) read(stats *statistics) error {
 
 // ended is what a `done` in mid-session means.
 func (s *session) ended() error {
-	d := &allocators.Death{Kind: allocators.Exited, Detail: fmt.Sprintf("exit code %d", s.reply.exit), Output: s.p.stderr.String()}
+	d := &allocators.Death{Kind: allocators.Exited, Detail: fmt.Sprintf("exit code %d", s.reply.exit)}
 	if s.reply.signal != 0 {
 		d.Kind, d.Detail = allocators.Crashed, signalName(s.reply.signal)
 	}
@@ -189,13 +189,17 @@ func (s *session) finish(pl *pool) {
 	pl.give(s.p)
 }
 
-// kill ends the process.
+// kill ends the process. What it wrote to its standard error is known whole only then, and is told with its death.
 func (s *session) kill() {
 	s.mu.Lock()
 	s.stop = true
 	s.mu.Unlock()
 	s.p.kill() // closes the input, which ends the writer
 	s.writing.Wait()
+	var d *allocators.Death
+	if errors.As(s.dead, &d) {
+		d.Output = s.p.stderr.String()
+	}
 }
 
 // appendRequest appends a request as a line of the trace format, if the child can do it, and what it asks for behind it.

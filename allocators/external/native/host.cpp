@@ -3,6 +3,9 @@
 //
 // The first process only waits for sessions. Each session runs in a fork of it, so that it finds the libraries loaded and
 // everything else untouched, and so that its death is seen by the first process, which tells the signal.
+//
+// A session that is repeated must find the same memory, or an allocator that uses what it has freed fails otherwise each time: addresses
+// are not random, and what depends on when bytes arrive (lines, replies) lies in buffers that are there from the beginning.
 #include "backend.h"
 #include "simgpu.h"
 #include <cerrno>
@@ -11,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,26 +22,33 @@
 
 namespace {
 int out_fd = 1;
-std::string out;  // replies not written yet
+std::string out;     // replies not written yet
+size_t whole, sent;  // bytes of out: up to the end of the last whole reply, and those that were written
 bool in_session;
 volatile sig_atomic_t abandoned;  // nobody wants the replies to what was sent ahead
 
-void write_all(const char* p, size_t n) {
-  while (n) {
-    ssize_t k = write(out_fd, p, n);
+void flush() {
+  while (sent < whole) {
+    ssize_t k = write(out_fd, out.data() + sent, whole - sent);
     if (k < 0 && errno == EINTR) continue;
     if (k <= 0) _exit(0);  // nobody reads any more
-    p += k;
-    n -= k;
+    sent += k;
   }
+  out.erase(0, whole);
+  whole = sent = 0;
 }
-void flush() {
-  write_all(out.data(), out.size());
-  out.clear();
+void end_line() {
+  out += '\n';
+  whole = out.size();
 }
-// Replies to operations that were executed must not be lost when the next one kills the process.
+// Replies to operations that were executed must not be lost when the next one kills the process. One that was begun is: the operation
+// may be done, but what it came to cannot be told. Nothing is moved here, the heap may be in ruins.
 void on_signal(int sig) {
-  write_all(out.data(), out.size());
+  while (sent < whole) {
+    ssize_t k = write(out_fd, out.data() + sent, whole - sent);
+    if (k <= 0 && errno != EINTR) break;
+    if (k > 0) sent += k;
+  }
   signal(sig, SIG_DFL);
   raise(sig);
 }
@@ -46,38 +57,44 @@ void on_exit_call() {  // the library called exit
   if (in_session) flush();
 }
 [[noreturn]] void give_up(const char* why) {
+  out.resize(whole);
   out += "fatal ";
   for (const char* p = why; *p; ++p) out += *p == '\n' ? ' ' : *p;
-  out += '\n';
+  end_line();
   flush();
   _exit(97);
 }
 
-// Reads lines; the session's own buffer starts empty, and the first process reads no byte too many.
+// Reads lines. The session's own begin behind the `start`: the first process reads no byte too many.
 struct Input {
-  std::string buffer;
-  size_t at = 0;
-  bool whole;  // read as much as there is
-  bool line(std::string* to) {
+  char* buffer;
+  size_t at, end, size;
+  // Returns the next line, without its end, until the next call; null at the end of the input.
+  char* line(bool ahead) {
+    size_t looked = at;
     for (;;) {
-      size_t end = buffer.find('\n', at);
-      if (end != std::string::npos) {
-        to->assign(buffer, at, end - at);
-        at = end + 1;
-        return true;
+      if (void* p = memchr(buffer + looked, '\n', end - looked)) {
+        char* from = buffer + at;
+        *(char*)p = 0;
+        at = (char*)p + 1 - buffer;
+        return from;
       }
-      buffer.erase(0, at);
+      memmove(buffer, buffer + at, end - at);
+      end -= at;
       at = 0;
-      if (!out.empty()) flush();  // before waiting, answer
-      char chunk[1 << 16];
+      looked = end;
+      if (end == size) give_up("a line is too long");
+      flush();  // before waiting, answer
       ssize_t n;
-      do n = read(0, chunk, whole ? sizeof chunk : 1);
+      do n = read(0, buffer + end, ahead ? size - end : 1);
       while (n < 0 && errno == EINTR);
-      if (n <= 0) return false;
-      buffer.append(chunk, n);
+      if (n <= 0) return nullptr;
+      end += n;
     }
   }
 };
+char lines[1 << 17];
+Input in{lines, 0, 0, sizeof lines};
 
 void put_number(std::string& to, uint64_t n, unsigned base) {
   char digits[24];
@@ -141,7 +158,7 @@ const char* retried(Backend* b, size_t bytes, uint32_t stream) {
   return WEXITSTATUS(status) == 10 ? "served" : WEXITSTATUS(status) == 11 ? "refused" : nullptr;
 }
 
-[[noreturn]] void session(Backend* b, const std::string& start, bool retry) {
+[[noreturn]] void session(Backend* b, const char* start) {
   in_session = true;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   static char stack[1 << 16];
@@ -161,8 +178,9 @@ const char* retried(Backend* b, size_t bytes, uint32_t stream) {
   uint64_t capacity = 80ull << 30;
   bool has_fraction = false;
   double fraction = 0;
-  if (const char* p = strstr(start.c_str(), "capacity=")) capacity = strtoull(p + 9, nullptr, 10);
-  if (const char* p = strstr(start.c_str(), "fraction=")) has_fraction = true, fraction = strtod(p + 9, nullptr);
+  const bool retry = strstr(start, "retry=yes");
+  if (const char* p = strstr(start, "capacity=")) capacity = strtoull(p + 9, nullptr, 10);
+  if (const char* p = strstr(start, "fraction=")) has_fraction = true, fraction = strtod(p + 9, nullptr);
   shatter_gpu_start(capacity);
   shatter_gpu_on_fatal(give_up);
   Words words{out};
@@ -173,20 +191,19 @@ const char* retried(Backend* b, size_t bytes, uint32_t stream) {
     b->full(words);
     size_t length;
     out += shatter_gpu_calls(&length);
-    out += '\n';
+    end_line();
   } catch (const std::exception& e) {
+    out.resize(whole);
     out += "error";
     put_text("message", e.what());
-    out += '\n';
+    end_line();
     flush();
     _exit(0);
   }
-  Input in{{}, 0, true};
-  std::string line;
   std::unordered_map<uint64_t, Live> live;
-  while (in.line(&line)) {
-    const char* p = line.c_str();
-    if (abandoned && line != "end") continue;
+  while (const char* line = in.line(true)) {
+    const char* p = line;
+    if (abandoned && strcmp(line, "end")) continue;
     try {
       if (word_at(p, "alloc ")) {
         uint64_t id = number_at(p), bytes = number_at(p);
@@ -276,20 +293,21 @@ const char* retried(Backend* b, size_t bytes, uint32_t stream) {
         flush();
         _exit(0);
       } else {
-        give_up(("unknown operation: " + line).c_str());
+        give_up((std::string("unknown operation: ") + line).c_str());
       }
       size_t length;
       const char* calls = shatter_gpu_calls(&length);
       out.append(calls, length);
     } catch (const std::exception& e) {
+      out.resize(whole);
       out += "error";
       size_t length;
       const char* calls = shatter_gpu_calls(&length);
       out.append(calls, length);
       put_text("message", e.what());
     }
-    out += '\n';
-    if (out.size() > 1 << 16) flush();
+    end_line();
+    if (whole > 1 << 16) flush();
   }
   flush();
   _exit(0);
@@ -304,31 +322,41 @@ void Words::put(const char* key, int64_t value) {
   put_number(out, value, 10);
 }
 
+// Starts this program again with addresses that are not random. Where that is forbidden it goes on with what it has.
+void fix_addresses(char** argv) {
+  const char* done = "SHATTER_FIXED_ADDRESSES";
+  int now = personality(0xffffffff);
+  if (getenv(done) || now < 0 || now & ADDR_NO_RANDOMIZE || personality(now | ADDR_NO_RANDOMIZE) < 0) return;
+  setenv(done, "1", 1);
+  execv("/proc/self/exe", argv);
+}
+
 int main(int argc, char** argv) {
+  fix_addresses(argv);
   signal(SIGPIPE, SIG_IGN);
   // What the library prints must not get among the replies.
   out_fd = dup(1);
   dup2(2, 1);
+  out.reserve(1 << 20);
   std::string hello;
   Backend* b = make_backend(argc, argv, &hello);
-  out = hello + "\n";
+  out = hello;
+  end_line();
   flush();
   if (!b) return 2;
-  Input in{{}, 0, false};
-  std::string line;
-  while (in.line(&line)) {
-    const char* p = line.c_str();
-    if (!word_at(p, "start")) give_up(("start expected, found: " + line).c_str());
+  while (const char* line = in.line(false)) {
+    const char* p = line;
+    if (!word_at(p, "start")) give_up((std::string("start expected, found: ") + line).c_str());
     pid_t pid = fork();
     if (pid < 0) give_up("fork failed");
-    if (pid == 0) session(b, line, strstr(p, "retry=yes") != nullptr);
+    if (pid == 0) session(b, p);
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     out += "done";
     if (WIFSIGNALED(status)) Words{out}.put("signal", WTERMSIG(status));
     else if (WEXITSTATUS(status)) Words{out}.put("exit", WEXITSTATUS(status));
-    out += '\n';
+    end_line();
     flush();
   }
   return 0;
