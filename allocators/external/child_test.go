@@ -59,7 +59,7 @@ func child(mode string) {
 	switch mode {
 	case "once":
 		sessions = ""
-	case "pools":
+	case "pools", "held", "assertion":
 		pools = " pools=yes"
 	}
 	fmt.Fprintf(out, "shatter-child 1%s record=yes empty_cache=yes stats=yes conf=yes fraction=yes%s later=word\n", sessions, pools)
@@ -83,6 +83,7 @@ type server struct {
 	live  map[uint64]device.Addr
 	gone  map[uint64]bool
 	ops   int
+	open  int // pools
 	reply bytes.Buffer
 }
 
@@ -250,9 +251,17 @@ func (s *server) do(op *trace.Op) {
 		} else {
 			err = s.alloc.EmptyCache()
 		}
+		switch {
+		case s.mode == "held" && s.open > 0:
+			err = errors.New(`captures_underway.empty() INTERNAL ASSERT FAILED at "/c10/cuda/CUDACachingAllocator.cpp":3085`)
+		case s.mode == "assertion" && s.open > 0:
+			err = errors.New(`pool->cudaMalloc_count > 0 INTERNAL ASSERT FAILED at "/c10/captured.cpp":3031`)
+		}
 	case trace.PoolBegin:
+		s.open++
 		err = s.alloc.BeginPool(allocators.Redirection{Pool: op.Pool, Stream: op.Stream, Capture: op.Capture})
 	case trace.PoolEnd:
+		s.open--
 		err = s.alloc.EndPool(op.Pool)
 	case trace.PoolRelease:
 		err = s.alloc.ReleasePool(op.Pool)

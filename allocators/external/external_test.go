@@ -240,6 +240,51 @@ func TestDeaths(t *testing.T) {
 	}
 }
 
+// TestTail: the end of what a child says is kept, in whole lines.
+func TestTail(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", external.TailSize)
+	for _, c := range []struct {
+		writes []string
+		want   string
+	}{
+		{nil, ""},
+		{[]string{"a\n", "b"}, "a\nb"},
+		{[]string{"cut\n", long[1:]}, long[1:]},
+		{[]string{"cut\n", long, "\nb"}, "b"},
+		{[]string{"cut", long + "\n"}, long[1:] + "\n"}, // one line, of which the end is better than nothing
+		{[]string{long + "x\na\nb\n"}, "a\nb\n"},
+	} {
+		require.Equal(t, c.want, external.TailOf(c.writes...))
+	}
+}
+
+// TestAssertionInAnOpenPool: that memory cannot be released during a capture is what PyTorch says by an assertion; any other one that
+// fails is a finding, whatever is open.
+func TestAssertionInAnOpenPool(t *testing.T) {
+	t.Parallel()
+	tr, err := trace.ParseString("t", "pool begin 1 capture\nalloc 0 1\nempty_cache\n")
+	require.NoError(t, err)
+	for mode, want := range map[string]string{
+		"held": "",
+		"assertion": "survives/raised: the allocator raised an error: " +
+			`pool->cudaMalloc_count > 0 INTERNAL ASSERT FAILED at "/c10/captured.cpp":3031`,
+	} {
+		x := promising(t, target(t, childCommand(mode)), "")
+		dev, err := sim(1 << 30)
+		require.NoError(t, err)
+		res, err := executor.Execute(executor.Compile(tr), executor.Target{Name: "child", New: x.New}, executor.Options{
+			Device: dev, Properties: properties.All(),
+		})
+		require.NoError(t, err)
+		got := ""
+		for _, f := range res.Findings {
+			got = f.Property + "/" + f.Rule + ": " + f.Detail
+		}
+		require.Equal(t, want, got, mode)
+	}
+}
+
 // allocs is a trace of n allocations.
 func allocs(n int) *trace.Trace {
 	t := &trace.Trace{Name: "allocs"}

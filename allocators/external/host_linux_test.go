@@ -111,7 +111,7 @@ func TestHostDiesInAReply(t *testing.T) {
 	require.Regexp(t, `later=9\ndone signal=11\n$`, out)
 
 	x := target(t, external.Command{Path: host})
-	tr := tenAllocs(20)
+	tr := allocs(20)
 	for i := range tr.Ops {
 		tr.Ops[i].Bytes = 4096
 	}

@@ -137,8 +137,7 @@ func (t *Installation) Label() string {
 // were compared). Before 2.6 they are those of 2.6.
 func (t *Installation) rules() string {
 	best := caching.RuleVersions()[0]
-	var minor int
-	if _, err := fmt.Sscanf(t.Version, "2.%d", &minor); err == nil {
+	if minor := t.minor(); minor >= 0 {
 		if minor == 10 {
 			minor = 11
 		}
@@ -152,13 +151,29 @@ func (t *Installation) rules() string {
 	return best
 }
 
+// minor is x of version 2.x, -1 if the version is another or not known.
+func (t *Installation) minor() (n int) {
+	if _, err := fmt.Sscanf(t.Version, "2.%d", &n); err != nil {
+		return -1
+	}
+	return n
+}
+
+// freed is what becomes of freed objects where the settings do not say.
+func (t *Installation) freed() Freed {
+	if t.minor() >= 9 {
+		return FreedPoisoned
+	}
+	return FreedKept
+}
+
 // Freed is what becomes of C++ objects that PyTorch has freed.
 type Freed string
 
 const (
-	// FreedKept keeps their contents for a while: the decisions that PyTorch's code means (the default).
+	// FreedKept keeps their contents for a while: the decisions that PyTorch's code up to 2.8 means (the default there).
 	FreedKept Freed = "keep"
-	// FreedPoisoned overwrites them, so that a read after the free shows (pytorch#159567).
+	// FreedPoisoned overwrites them, so that a read after the free shows (pytorch#159567, mended in 2.9; the default from there on).
 	FreedPoisoned Freed = "poison"
 	// FreedLibc leaves them to the C library.
 	FreedLibc Freed = "libc"
@@ -170,12 +185,13 @@ type Settings struct {
 	Conf string
 	// Fraction is the memory-fraction call made before the first operation, nil if none.
 	Fraction *float64
-	Freed    Freed
+	// Freed is empty for the default.
+	Freed Freed
 }
 
 // ParseTorchSettings takes our own settings, x_memory_fraction and x_freed, out of a settings string; the rest is PyTorch's.
 func ParseTorchSettings(text string) (Settings, error) {
-	s := Settings{Freed: FreedKept}
+	var s Settings
 	var keep []string
 	for _, pair := range strings.Split(text, ",") { // a comma inside a list of roundup_power2_divisions does no harm
 		key, value, _ := strings.Cut(strings.TrimSpace(pair), ":")
@@ -250,10 +266,14 @@ func (t *Installation) Target(set Settings, o Options) (*Target, error) {
 	if bytes.Contains(data, newVariable) {
 		variable = "PYTORCH_ALLOC_CONF"
 	}
+	freed := set.Freed
+	if freed == "" {
+		freed = t.freed()
+	}
 	c := Command{Path: host, Timeout: o.Timeout, Settings: set.Conf, Env: []string{
 		// What the user's own environment says about PyTorch must not count, and no folder may come before the child's own.
 		"PYTORCH_NO_CUDA_MEMORY_CACHING", "TORCH_SHOW_CPP_STACKTRACES=0", "LD_LIBRARY_PATH", "LD_PRELOAD",
-		"SHATTER_FREED=" + string(set.Freed),
+		"SHATTER_FREED=" + string(freed),
 	}}
 	for _, name := range []string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} {
 		if name == variable && set.Conf != "" {

@@ -14,6 +14,7 @@ import (
 	"github.com/shatter-gpu/shatter/allocators/external"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/gen"
+	"github.com/shatter-gpu/shatter/harness/trace"
 )
 
 // installed finds a PyTorch: SHATTER_TEST_TORCH names one, else it is the one that python3 imports. Without one the test is
@@ -57,6 +58,51 @@ func TestTorchAgainstTheModel(t *testing.T) {
 	}
 	_, err = torch.Target(external.Settings{Conf: "no_such_setting:1"}, external.Options{Cache: dir})
 	require.NoError(t, err)
+}
+
+// TestTorchFaults: the faults of PyTorch that README.md names come out as they are described there, the same way each time; in 2.6.0 and in
+// every later version tried.
+func TestTorchFaults(t *testing.T) {
+	t.Parallel()
+	torch := installed(t)
+	dir, err := cacheFolder()
+	require.NoError(t, err)
+	files, err := filepath.Glob("testdata/torch/*.trace")
+	require.NoError(t, err)
+	require.Len(t, files, 5)
+	for _, file := range files {
+		tr, err := trace.ReadFile(file)
+		require.NoError(t, err)
+		conf, _ := tr.Get("conf")
+		want, _ := tr.Get("finds")
+		set, err := external.ParseTorchSettings(conf)
+		require.NoError(t, err)
+		x, err := torch.Target(set, external.Options{Cache: dir})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, x.Close()) })
+		capacity, _, err := tr.Capacity()
+		require.NoError(t, err)
+		var details []string
+		for range 3 {
+			_, res := history(t, executor.Compile(tr), x.New, capacity)
+			require.Len(t, res.Findings, 1, file)
+			f := res.Findings[0]
+			require.Equal(t, want, f.Property+"/"+f.Rule, file)
+			details = append(details, f.Detail)
+		}
+		require.Equal(t, []string{details[0], details[0]}, details[1:], file)
+	}
+}
+
+// TestFreedByDefault: what is freed keeps its contents in versions that read it (pytorch#159567), and in unknown ones.
+func TestFreedByDefault(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]external.Freed{
+		"2.6.0+cu124": external.FreedKept, "2.8.0": external.FreedKept, "2.9.0+cu128": external.FreedPoisoned, "2.15.0": external.FreedPoisoned,
+		"": external.FreedKept, "3.0.0": external.FreedKept,
+	} {
+		require.Equal(t, want, external.FreedByDefault(&external.Installation{Version: version}), version)
+	}
 }
 
 // TestTorchSettingsThatItRejects: the message is PyTorch's own.
