@@ -183,6 +183,8 @@ func (a *Allocator) withAbilities() allocators.Allocator {
 				torchLike
 				configurer
 			}{t, o}
+		default:
+			return t
 		}
 	}
 	switch {
