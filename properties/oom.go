@@ -173,27 +173,29 @@ func judgeUnpromised(s *executor.State, q *request, j executor.Judgement) execut
 
 // deviceHasRoom tells the rule by which a refusal is false by the device's memory alone, and why; empty if it is not.
 //
-// How much an allocator buys for a request is its own affair (a buddy system doubles, an arena has chunks). So the device must have
-// what was asked of it, or must not have been asked by an allocator that asks when it is short: requests of the stream bought memory
-// in two operations, and one as large was served. One that bought all at its start, or cuts up an address range, is not accused.
+// How an allocator rounds what it buys is its own affair, up to twice the request (a buddy system doubles) and 20 MiB (PyTorch's page).
+// If the device lacked that, it lacked memory. One that cuts up an address range, or a pool that it was made with, does not depend on
+// the device's room and is not accused.
 func deviceHasRoom(s *executor.State, q *request) (rule, reason string) {
 	const slack = 20 << 20
 	if s.DeviceFree < q.n+slack {
 		return "", ""
 	}
 	if least, refused := leastRefused(s.Calls); refused {
-		if least > s.DeviceFree {
+		switch {
+		case least <= s.DeviceFree:
+			return "device-not-asked-again",
+				fmt.Sprintf("the device refused %d bytes, then got memory back and has %d free, and was not asked again", least, s.DeviceFree)
+		case least <= 2*q.n+slack:
 			return "", ""
 		}
-		return "device-not-asked-again",
-			fmt.Sprintf("the device refused %d bytes, then got memory back and has %d free, and was not asked again", least, s.DeviceFree)
+		return "device-has-room", fmt.Sprintf("the device has %d bytes free, 20 MiB more than was asked for, and was asked for %d at least",
+			s.DeviceFree, least)
 	}
-	g := s.Growth(q.stream)
-	if s.Reserves || g.Purchases < 2 || g.Largest < q.n {
+	if s.Reserves || s.AtStart > 0 && s.Bought == s.BoughtAtStart {
 		return "", ""
 	}
-	return "device-has-room", fmt.Sprintf("the device has %d bytes free, 20 MiB more than was asked for, and was not asked; "+
-		"in %d operations before, requests of this stream bought memory, and one of %d bytes was served", s.DeviceFree, g.Purchases, g.Largest)
+	return "device-has-room", fmt.Sprintf("the device has %d bytes free, 20 MiB more than was asked for, and was not asked", s.DeviceFree)
 }
 
 // leastRefused is the least that the device refused in an operation, in bytes: a region, or a chunk with those created before it.

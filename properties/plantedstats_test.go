@@ -188,7 +188,7 @@ func TestPlantedRefusals(t *testing.T) {
 		// The promise is void, yet the block is there.
 		{rule: prefix + "repeat-served", trace: "conf max_split_size_mb:30\nalloc 0 20MiB\nfree 0\nalloc 1 20MiB\n",
 			conf: "max_split_size_mb:40", fault: refuses(2)},
-		{rule: prefix + "device-has-room", trace: "alloc 0 20MiB\nalloc 1 20MiB\nalloc 2 20MiB\n", bare: true, fault: refuses(3)},
+		{rule: prefix + "device-has-room", trace: "alloc 0 20MiB\nalloc 1 20MiB\n", bare: true, fault: refuses(2)},
 	})
 }
 

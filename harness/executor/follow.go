@@ -121,9 +121,6 @@ func (r *Run) after(s *step, failure error) error {
 	if r.outcome == OOM && s.kind != trace.Segment {
 		r.judge()
 	}
-	if s.kind == trace.Alloc && r.promiser == nil {
-		st.grew(s.stream, s.bytes)
-	}
 	if r.outcome == OOM || s.kind == trace.EmptyCache || (r.next+1)%WalkEvery == 0 || r.faults != nil && r.faults.walk {
 		r.walk()
 	}

@@ -111,7 +111,7 @@ func Start(p *Program, t Target, o Options) (*Run, error) {
 	if r.checked { // an arena is bought at once
 		r.apply(r.recorder.Calls, 0, false, 0)
 		free, _ := o.Device.Info()
-		r.state.AtStart = r.capacity - free
+		r.state.AtStart, r.state.BoughtAtStart = r.capacity-free, r.ledger.bought
 		r.recorder.Reset()
 	}
 	r.result.Target = t.Name

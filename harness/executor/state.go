@@ -1,8 +1,6 @@
 package executor
 
 import (
-	"slices"
-
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/harness/shadow"
@@ -100,42 +98,9 @@ type State struct {
 	Previous *allocators.Stats
 	// Promise is what the allocator declares.
 	Promise allocators.Promise
-	// Reserves says that the allocator has reserved address space. AtStart is the bytes that it took from the device when it was made.
-	Reserves bool
-	AtStart  uint64
-	growth   []Growth
-}
-
-// Growth is what the requests of a stream have shown so far of an allocator that declares no promise.
-type Growth struct {
-	Stream device.Stream
-	// Purchases is in how many operations the device was made to give a region, Largest the largest request served, in bytes.
-	Purchases int
-	Largest   uint64
-}
-
-// Growth returns what requests of the stream have shown; zero if there were none.
-func (s *State) Growth(stream device.Stream) Growth {
-	for i := range s.growth {
-		if s.growth[i].Stream == stream {
-			return s.growth[i]
-		}
-	}
-	return Growth{Stream: stream}
-}
-
-// grew notes an alloc.
-func (s *State) grew(stream device.Stream, bytes uint64) {
-	i := slices.IndexFunc(s.growth, func(g Growth) bool { return g.Stream == stream })
-	if i < 0 {
-		i = len(s.growth)
-		s.growth = append(s.growth, Growth{Stream: stream})
-	}
-	g := &s.growth[i]
-	if slices.ContainsFunc(s.Calls, func(c device.Call) bool { return c.Kind == device.CallMalloc }) {
-		g.Purchases++
-	}
-	if s.Outcome == OK {
-		g.Largest = max(g.Largest, bytes)
-	}
+	// Reserves says that the allocator has reserved address space. AtStart is the bytes that it took from the device when it was made,
+	// BoughtAtStart what Bought was then.
+	Reserves      bool
+	AtStart       uint64
+	BoughtAtStart uint64
 }
