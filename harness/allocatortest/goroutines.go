@@ -82,7 +82,7 @@ func (m *member) round() {
 			}
 			continue
 		}
-		n := 1 + m.rng.Uint64N(m.most>>m.rng.IntN(12))
+		n := 1 + m.rng.Uint64N(max(m.most>>m.rng.IntN(12), 1))
 		b, err := m.alloc.Alloc(n, m.stream)
 		switch {
 		case errors.Is(err, device.ErrOutOfMemory):
