@@ -147,6 +147,9 @@ func TestPropertiesSeeBentAllocators(t *testing.T) {
 		{"served-as-promised.X.expandable.alloc", "expandable@x_memory_fraction:0.5", "alloc 0 12MiB\n", func(b *bent) {
 			b.promise = func(p allocators.Promise) allocators.Promise { p.Limit = 1 << 20; return p }
 		}},
+		{"served-as-promised.N.classic.alloc", "classic@x_memory_fraction:0.5,x_lookup_after_flush:True", "alloc 0 12MiB\n", func(b *bent) {
+			b.promise = func(p allocators.Promise) allocators.Promise { p.Limit = 1 << 20; return p }
+		}},
 		{"device-counters.A9.classic.walk", "classic", "alloc 0 5MiB\n", func(b *bent) { b.Stats().NumDeviceAlloc++ }},
 		{"device-counters.A14.classic.walk", "classic", "alloc 0 5MiB\n", func(b *bent) { b.Stats().NumOOMs++ }},
 		{"device-counters.A11.classic.walk", "classic@max_split_size_mb:21", "alloc 0 30MiB\n", func(b *bent) {

@@ -165,3 +165,30 @@ func TestWitnessText(t *testing.T) {
 		require.Equal(t, "  shown by replay: with them freed first the request is served", text[2])
 	}
 }
+
+// TestKeepers: a block that ends where a page does lies in that page and not in the next one.
+func TestKeepers(t *testing.T) {
+	const page = 20 << 20
+	base := device.Addr(1 << 40)
+	view := &executor.View{}
+	view.Segments = []allocators.SegmentInfo{{Addr: base, Size: 5 * page, Expandable: true, Count: 5}}
+	at := base
+	for _, b := range []allocators.BlockInfo{
+		{Size: page}, {Size: page - 512}, {Size: 512}, {Size: page + 512}, {Size: page - 512, State: allocators.Free},
+	} {
+		b.Addr = at
+		if b.State != allocators.Free {
+			b.State = allocators.Live
+		}
+		at = b.End()
+		view.Blocks = append(view.Blocks, b)
+	}
+	f := &finder{view: view, eligible: []bool{true, true, false, true, true}}
+	f.request.PageSize = func(bool) uint64 { return page }
+	require.Equal(t, []keeper{
+		{block: 0, unit: page, newSegment: true},
+		{block: 1, unit: page, first: 1, last: 1},
+		{block: 2, unit: page, first: 1, last: 1, fixed: true},
+		{block: 3, unit: page, first: 2, last: 3},
+	}, f.keepers())
+}
