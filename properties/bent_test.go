@@ -103,6 +103,9 @@ func TestPropertiesSeeBentAllocators(t *testing.T) {
 			func(b *bent) {
 				b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + uint64(b.calls) - 1, s }
 			}},
+		{"placement.split.classic.alloc", "classic", "alloc 0 5MiB\n", func(b *bent) {
+			b.promise = func(p allocators.Promise) allocators.Promise { p.MaxSplitSize = 5 << 20; return p }
+		}},
 		{"placement.I3.classic.alloc", "classic", "alloc 0 3MiB\n",
 			func(b *bent) {
 				b.alloc = func(n uint64, s device.Stream) (uint64, device.Stream) { return n + 2<<20, s }

@@ -2,6 +2,8 @@ package properties
 
 import (
 	"fmt"
+	"math/bits"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -191,4 +193,85 @@ func TestKeepers(t *testing.T) {
 		{block: 2, unit: page, first: 1, last: 1, fixed: true},
 		{block: 3, unit: page, first: 2, last: 3},
 	}, f.keepers())
+	require.Equal(t, []uint64{page, 0, 0, page * 2}, []uint64{f.releases(0), f.releases(1), f.releases(2), f.releases(3)})
+}
+
+// TestCheckStat: each rule is broken alone.
+func TestCheckStat(t *testing.T) {
+	old := allocators.Stat{Current: 5, Peak: 7, Allocated: 15, Freed: 10}
+	for rule, now := range map[string]allocators.Stat{
+		"":                          {Current: 6, Peak: 7, Allocated: 17, Freed: 11},
+		"A12 below the present":     {Current: 8, Peak: 7, Allocated: 18, Freed: 10},
+		"A12 below the earlier one": {Current: 5, Peak: 6, Allocated: 15, Freed: 10},
+		"A13 increases":             {Current: 4, Peak: 7, Allocated: 14, Freed: 10},
+		"A13 decreases":             {Current: 6, Peak: 7, Allocated: 15, Freed: 9},
+		"A10":                       {Current: 6, Peak: 7, Allocated: 15, Freed: 10},
+	} {
+		v := checkStat("active", &now, &old)
+		if rule == "" {
+			require.Nil(t, v)
+			continue
+		}
+		require.NotNil(t, v, rule)
+		require.Equal(t, rule[:3], v.Rule, v.Detail)
+	}
+}
+
+// TestFewest: as all sets of keepers say, of random blocks in two segments of four pages.
+func TestFewest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 3000 {
+		var keepers []keeper
+		for range 2 {
+			unit, at, fresh := 1+rng.Uint64N(3), uint64(0), true
+			for at < 16 && len(keepers) < 9 {
+				at += rng.Uint64N(3)
+				size := 1 + rng.Uint64N(9)
+				p := keeper{block: len(keepers), first: at / 4, last: (at + size - 1) / 4, unit: unit, newSegment: fresh, fixed: rng.IntN(5) == 0}
+				keepers, at, fresh = append(keepers, p), at+size, false
+			}
+		}
+		emptied := func(set uint) (bytes uint64, ok bool) {
+			type unit struct{ segment, page uint64 }
+			kept, touched, segment := map[unit]bool{}, map[unit]uint64{}, uint64(0)
+			for i, p := range keepers {
+				if p.newSegment {
+					segment++
+				}
+				freed := set>>i&1 == 1
+				if freed && p.fixed {
+					return 0, false
+				}
+				for page := p.first; page <= p.last; page++ {
+					touched[unit{segment, page}] = p.unit
+					kept[unit{segment, page}] = kept[unit{segment, page}] || !freed
+				}
+			}
+			for u, size := range touched {
+				if !kept[u] {
+					bytes += size
+				}
+			}
+			return bytes, true
+		}
+		want := 1 + rng.Uint64N(8)
+		best := -1
+		for set := range uint(1) << len(keepers) {
+			if bytes, ok := emptied(set); ok && bytes >= want && (best < 0 || bits.OnesCount(set) < best) {
+				best = bits.OnesCount(set)
+			}
+		}
+		found := fewest(keepers, len(keepers), want)
+		if best < 0 {
+			require.Nil(t, found)
+			continue
+		}
+		require.Len(t, found, best, "%+v, %d", keepers, want)
+		var set uint
+		for _, i := range found {
+			set |= 1 << i
+		}
+		bytes, ok := emptied(set)
+		require.True(t, ok && bytes >= want, "%+v: %v for %d", keepers, found, want)
+	}
 }

@@ -350,6 +350,14 @@ func TestStrangersOverRuns(t *testing.T) {
 			}
 			return s.take(a)
 		}), "wrong-calls/accepted"},
+		{"takes the free of a middle", free(func(s *shelf, a device.Addr) error {
+			for at, n := range s.live {
+				if n == 7*mib && a == at+device.Addr(n/2) { // where no other block was
+					return s.take(at)
+				}
+			}
+			return s.take(a)
+		}), "wrong-calls/accepted"},
 		{"takes any record", wrapped(func(s *shelf) allocators.Allocator { return recording{s} }), "wrong-calls/accepted"},
 		{"does not begin anew", free(func(s *shelf, a device.Addr) error {
 			next := s.next
