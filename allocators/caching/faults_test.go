@@ -22,15 +22,8 @@ func TestFailedCalls(t *testing.T) {
 	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:30"} {
 		for _, call := range []string{"malloc", "free", "reserve", "unreserve", "create", "release", "map", "unmap", "record", "done", "wait", "sync", "destroy"} {
 			for nth := 1; nth <= 8; nth++ {
-				plan, err := faultdev.Parse(fmt.Sprintf("fail %s nth %d", call, nth), func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
-				require.NoError(t, err)
-				sim, err := simdev.New(simdev.Options{Capacity: 200 * mib})
-				require.NoError(t, err)
-				dev := faultdev.New(sim, plan)
-				set, _, err := ParseSettings(conf)
-				require.NoError(t, err)
-				a, err := New(dev, set)
-				require.NoError(t, err)
+				plan := fmt.Sprintf("fail %s nth %d", call, nth)
+				dev, a := faulty(t, conf, plan)
 				failures := 0
 				withFaults(t, fmt.Sprintf("%s, %s", conf, plan), dev, a, &failures)
 				hits[call] += failures
@@ -40,6 +33,70 @@ func TestFailedCalls(t *testing.T) {
 	for _, call := range []string{"malloc", "free", "reserve", "unreserve", "create", "release", "map", "unmap", "record", "done", "wait", "sync", "destroy"} {
 		require.NotZero(t, hits[call], call)
 	}
+}
+
+// faulty makes an allocator on a device of 200 MiB whose calls fail as the plan says.
+func faulty(t *testing.T, conf, plan string) (*faultdev.Device, *Allocator) {
+	faults, err := faultdev.Parse(plan, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
+	require.NoError(t, err)
+	sim, err := simdev.New(simdev.Options{Capacity: 200 * mib})
+	require.NoError(t, err)
+	dev := faultdev.New(sim, faults)
+	set, _, err := ParseSettings(conf)
+	require.NoError(t, err)
+	a, err := New(dev, set)
+	require.NoError(t, err)
+	return dev, a
+}
+
+// TestFailedUndo makes the device fail in what takes a failed mapping back: the pages that it does not unmap stay as free memory,
+// and the next request is served from them.
+func TestFailedUndo(t *testing.T) {
+	for plan, stays := range map[string]uint64{
+		"fail map nth 4":                     0,
+		"fail map nth 4; fail unmap nth 3":   20 * mib,
+		"fail map nth 4; fail unmap nth 2":   40 * mib,
+		"fail map nth 4; fail unmap nth 1":   60 * mib,
+		"oom map nth 4; fail unmap nth 2":    40 * mib,
+		"fail map nth 1; fail release nth 1": 0,
+	} {
+		dev, a := faulty(t, "expandable_segments:True", plan)
+		_, err := a.Alloc(90*mib, 0) // five pages
+		require.ErrorIs(t, err, device.ErrDriver, plan)
+		require.Equal(t, stays, a.reserved, plan)
+		consistent(t, plan, dev, a)
+		b, err := a.Alloc(90*mib, 0)
+		require.NoError(t, err, plan)
+		require.EqualValues(t, 100*mib, a.reserved, plan)
+		consistent(t, plan+", again", dev, a)
+		require.NoError(t, a.Free(b.Addr))
+		require.NoError(t, a.EmptyCache())
+		require.Equal(t, faultdev.Held{}, dev.Held(), plan)
+	}
+}
+
+// TestOwedEvents makes a free fail at its third event and the device not take back the two before: they are owed, the next
+// requests give them back, each once, and the block is still live.
+func TestOwedEvents(t *testing.T) {
+	dev, a := faulty(t, "", "fail record nth 3; fail destroy nth 1 times 3")
+	b, err := a.Alloc(90*mib, 0)
+	require.NoError(t, err)
+	for s := range device.Stream(3) {
+		require.NoError(t, a.Record(b.Addr, s+1))
+	}
+	require.ErrorIs(t, a.Free(b.Addr), device.ErrDriver)
+	require.Equal(t, 2, dev.Held().Events)
+	_, err = a.Alloc(1, 0)
+	require.ErrorIs(t, err, device.ErrDriver, "the third Destroy fails too")
+	require.Equal(t, 2, dev.Held().Events)
+	small, err := a.Alloc(1, 0)
+	require.NoError(t, err)
+	require.Zero(t, dev.Held().Events)
+	consistent(t, "given back", dev, a)
+	require.NoError(t, a.Free(small.Addr))
+	require.NoError(t, a.Free(b.Addr), "it was not freed")
+	require.NoError(t, a.EmptyCache())
+	require.Equal(t, faultdev.Held{}, dev.Held())
 }
 
 // withFaults runs the program; what fails for another reason than lack of memory is made again.
