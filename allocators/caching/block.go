@@ -30,7 +30,6 @@ type segment struct {
 	stream *streamSet // the free blocks of its stream in its pool
 	page   uint64     // 0: not expandable
 	chunks []device.Handle
-	mapped uint64 // bytes mapped, if expandable
 }
 
 // pool is the small or the large pool, of all or of a private one.

@@ -189,7 +189,6 @@ func (a *Allocator) becomeMapped(b *block, bytes uint64) {
 	a.coalesceMapped(b)
 	a.putFree(b)
 	a.touched = append(a.touched, b)
-	g.mapped += bytes
 	a.reserved += bytes
 	a.stats.ReservedBytes.Add(g.pool.small, bytes)
 	a.stats.NumDeviceAlloc++
@@ -259,7 +258,6 @@ func (a *Allocator) unmap(b *block) error {
 	}
 	set.putUnmapped(b)
 	a.touched = append(a.touched, b)
-	g.mapped -= bytes
 	a.reserved -= bytes
 	a.stats.ReservedBytes.Sub(g.pool.small, bytes)
 	a.stats.NumDeviceFree++
