@@ -99,7 +99,7 @@ func Measure(t *trace.Trace, target executor.Target, newDevice measure.NewDevice
 	}
 	r := repeater{alloc: a, dev: dev, live: map[uint64]held{}}
 	var d Drift
-	if o, ok := dev.(interface{ Ascending() bool }); !ok || o.Ascending() {
+	if o, ok := dev.(interface{ Ascending() bool }); ok && o.Ascending() {
 		r.snap, d.Listed = a.(allocators.Snapshotter)
 	}
 	r.follower, _ = a.(allocators.DeviceFollower)
