@@ -57,7 +57,6 @@ func New(dev device.Device, set Settings) (*Allocator, error) {
 		dev: dev, set: set, capacity: total, next: math.MaxUint64, queueOf: map[device.Stream]int{},
 		small: pool{small: true, page: set.Rules.PageSize(true)}, large: pool{page: set.Rules.PageSize(false)},
 	}
-	a.spares.seed = 0x9e3779b9
 	a.table.init()
 	a.stats.MaxSplitSize = int64(set.MaxSplitSize) // Off becomes -1, as PyTorch prints it
 	if set.HasFraction {

@@ -1,6 +1,10 @@
 package caching
 
-import "github.com/shatter-gpu/shatter/allocators/device"
+import (
+	"math/rand/v2"
+
+	"github.com/shatter-gpu/shatter/allocators/device"
+)
 
 // block is a range of a segment. Blocks tile their segment and are linked in address order. The link fields come first and
 // together, since every lookup and merge reads them.
@@ -82,7 +86,7 @@ func (p *pool) at(s device.Stream) *streamSet {
 type spares struct {
 	blocks   []*block
 	segments []*segment
-	seed     uint32
+	random   rand.PCG // for priorities of trees
 }
 
 func (s *spares) block() *block {
@@ -94,11 +98,7 @@ func (s *spares) block() *block {
 	}
 	b := s.blocks[len(s.blocks)-1]
 	s.blocks = s.blocks[:len(s.blocks)-1]
-	// A 32-bit xorshift step gives the tree priority; any well-spread numbers serve.
-	s.seed ^= s.seed << 13
-	s.seed ^= s.seed >> 17
-	s.seed ^= s.seed << 5
-	b.priority = s.seed
+	b.priority = uint32(s.random.Uint64())
 	return b
 }
 

@@ -226,11 +226,8 @@ func (a *Allocator) unmap(b *block) error {
 	for i := first; i < last; i++ {
 		if failure = a.dev.Unmap(g.addr+device.Addr(i*g.page), g.page); failure != nil {
 			last = i
-			break
-		}
-		if failure = a.release(&g.chunks[i]); failure != nil {
+		} else if failure = a.release(&g.chunks[i]); failure != nil {
 			last = i + 1
-			break
 		}
 	}
 	if last == first {

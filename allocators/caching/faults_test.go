@@ -58,6 +58,7 @@ func TestFailedUndo(t *testing.T) {
 		"fail map nth 4; fail unmap nth 2":   40 * mib,
 		"fail map nth 4; fail unmap nth 1":   60 * mib,
 		"oom map nth 4; fail unmap nth 2":    40 * mib,
+		"fail map nth 1":                     0,
 		"fail map nth 1; fail release nth 1": 0,
 	} {
 		dev, a := faulty(t, "expandable_segments:True", plan)
@@ -73,6 +74,28 @@ func TestFailedUndo(t *testing.T) {
 		require.NoError(t, a.EmptyCache())
 		require.Equal(t, faultdev.Held{}, dev.Held(), plan)
 	}
+}
+
+// TestOwedChunks makes the device not take back a chunk: it is owed, the next request gives it back, once.
+func TestOwedChunks(t *testing.T) {
+	dev, a := faulty(t, "expandable_segments:True", "fail release nth 1")
+	b, err := a.Alloc(90*mib, 0)
+	require.NoError(t, err)
+	require.NoError(t, a.Free(b.Addr))
+	require.ErrorIs(t, a.EmptyCache(), device.ErrDriver)
+	require.Len(t, a.owed, 1)
+	_, err = a.Alloc(90*mib, 0)
+	require.NoError(t, err)
+	require.Empty(t, a.owed)
+	consistent(t, "given back", dev, a)
+}
+
+// TestNoWaitForNothing: a free block without a whole page is not waited for (section 17.5).
+func TestNoWaitForNothing(t *testing.T) {
+	_, a := faulty(t, "expandable_segments:True", "fail sync nth 1")
+	_, err := a.Alloc(5*mib, 0) // 15 MiB of its page are free
+	require.NoError(t, err)
+	require.NoError(t, a.EmptyCache())
 }
 
 // TestOwedEvents makes a free fail at its third event and the device not take back the two before: they are owed, the next
@@ -178,6 +201,7 @@ func consistent(t *testing.T, name string, dev *faultdev.Device, a *Allocator) {
 		at := g.Addr
 		for _, b := range s.BlocksOf(i) {
 			require.Equal(t, at, b.Addr, "%s: a gap or an overlap", name)
+			require.NotZero(t, b.Size, "%s: an empty block", name)
 			at = b.End()
 			if b.State != allocators.Unmapped {
 				mapped += b.Size

@@ -119,10 +119,8 @@ func (a *Allocator) queue(s device.Stream) *eventQueue {
 
 // processEvents completes the frees whose events are done, stream by stream up to the first that is not (section 14.3).
 func (a *Allocator) processEvents() error {
-	if len(a.deferred) > 0 {
-		if err := a.insertDeferred(); err != nil {
-			return err
-		}
+	if err := a.insertDeferred(); err != nil {
+		return err
 	}
 	for i := range a.queues {
 		q := &a.queues[i]
@@ -169,7 +167,7 @@ func (a *Allocator) pop(q *eventQueue) error {
 	switch {
 	case q.head == len(q.items):
 		q.items, q.head = q.items[:0], 0
-	case q.head >= 64 && q.head*2 >= len(q.items):
+	case q.head*2 >= len(q.items):
 		// Move what is left to the front, so that a queue that never runs empty does not grow.
 		n := copy(q.items, q.items[q.head:])
 		clear(q.items[n:])

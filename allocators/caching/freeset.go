@@ -124,12 +124,9 @@ func (f *freeSet) lowerBound(size uint64) *block {
 	return f.firstFrom(i + 1)
 }
 
-// firstFrom returns the first block in bin i or later.
+// firstFrom returns the first block in bin i or later; i is at most one more than the bin of 2^60.
 func (f *freeSet) firstFrom(i int) *block {
 	w := i >> 6
-	if w >= binWords {
-		return nil
-	}
 	word := f.words[w] >> (i & 63) << (i & 63)
 	for word == 0 {
 		if w++; w == binWords {

@@ -89,7 +89,7 @@ func TestFreeSet(t *testing.T) {
 		var set freeSet
 		var twin sortedSet
 		var pool spares
-		pool.seed = uint32(run + 1)
+		pool.random.Seed(seed, uint64(run))
 		most := 1 + rng.IntN(200)
 		for range 1500 {
 			if len(twin) < most && rng.IntN(2) == 0 {
@@ -134,6 +134,25 @@ func TestFreeSet(t *testing.T) {
 		require.Nil(t, set.lowerBound(1<<60+512))
 		require.Same(t, twin.at(len(twin)-1), set.lastBelow(1<<63))
 	}
+}
+
+// TestFreeSetEnd: the largest size there can be, and requests above it.
+func TestFreeSetEnd(t *testing.T) {
+	var set freeSet
+	var pool spares
+	require.Nil(t, set.lowerBound(512))
+	small := pool.block()
+	small.size, small.addr = 512, 512
+	set.insert(small)
+	require.Nil(t, set.lowerBound(1<<60))
+	require.Nil(t, set.lowerBound(1<<63))
+	large := pool.block()
+	large.size, large.addr = 1<<60, 1024
+	set.insert(large)
+	require.Same(t, large, set.lowerBound(1024))
+	require.Same(t, large, set.lowerBound(1<<60))
+	require.Nil(t, set.lowerBound(1<<60+512))
+	require.Nil(t, set.lowerBound(1<<63))
 }
 
 // ask512 is where a bin begins, so that appendFrom gives nothing smaller, and not the first bin of a word of the bitmap.

@@ -70,6 +70,24 @@ func TestNoGoHeapAllocations(t *testing.T) {
 	}
 }
 
+// TestEventQueueStaysShort: a queue of events that never runs empty does not grow with what has gone through it.
+func TestEventQueueStaysShort(t *testing.T) {
+	dev, err := simdev.New(simdev.Options{Capacity: 200 * mib})
+	require.NoError(t, err)
+	a, err := New(dev, DefaultSettings())
+	require.NoError(t, err)
+	for range 2000 {
+		b, err := a.Alloc(1, 0)
+		require.NoError(t, err)
+		require.LessOrEqual(t, a.outstanding, 1, "of the round before")
+		require.NoError(t, dev.Sync(5))
+		require.NoError(t, a.Record(b.Addr, 5))
+		require.NoError(t, a.Free(b.Addr))
+	}
+	require.Equal(t, 2, a.outstanding)
+	require.LessOrEqual(t, cap(a.queues[0].items), 8)
+}
+
 func BenchmarkSteady(b *testing.B) {
 	for _, conf := range []string{"", "expandable_segments:True"} {
 		name := "classic"

@@ -65,7 +65,7 @@ func (a *Allocator) releaseAll() error {
 	if err := a.releasePool(&a.large); err != nil {
 		return err
 	}
-	if err := a.releasePool(&a.small); err != nil || len(a.privates) == 0 {
+	if err := a.releasePool(&a.small); err != nil {
 		return err
 	}
 	return a.releaseFreeable()

@@ -63,7 +63,7 @@ func (a *Allocator) restoreRange(p *pool, set *streamSet, s allocators.StartSegm
 		return 0, fmt.Errorf("a mapped range of %d bytes at offset %d is not made of pages of %d: %w", s.Size, s.Offset, p.page, device.ErrInvalid)
 	}
 	// Before anything is done: an error changes nothing.
-	if space := reservation(a.capacity, p.page); s.Offset > space || s.Size > space-s.Offset {
+	if space := reservation(a.capacity, p.page); s.Size > space || s.Offset > space-s.Size {
 		return 0, fmt.Errorf("a range of %d bytes at offset %d does not fit in an address range of 9/8 of the device: %w", s.Size, s.Offset, device.ErrInvalid)
 	}
 	var u *block
@@ -128,7 +128,7 @@ func (a *Allocator) RestoreBlock(addr device.Addr, size, requested uint64) (allo
 	for b != nil && addr >= b.addr+device.Addr(b.size) {
 		b = b.next
 	}
-	if b == nil || b.allocated || !b.mapped || size == 0 || uint64(addr-b.addr) > b.size || size > b.size-uint64(addr-b.addr) {
+	if b == nil || b.allocated || !b.mapped || size == 0 || size > b.size-uint64(addr-b.addr) {
 		return allocators.Block{}, fmt.Errorf("%d bytes at %#x are not free: %w", size, uint64(addr), device.ErrInvalid)
 	}
 	g.stream.free.remove(b)

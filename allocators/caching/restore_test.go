@@ -187,7 +187,7 @@ func TestRestoreRefuses(t *testing.T) {
 	require.NoError(t, err)
 	_, err = a.RestoreBlock(at+1<<20, 1<<20, 5)
 	require.NoError(t, err)
-	for _, c := range []struct{ at, size uint64 }{{1 << 20, 512}, {0, 2 << 20}, {19 << 20, 2 << 20}, {30 << 20, 512}} {
+	for _, c := range []struct{ at, size uint64 }{{1 << 20, 512}, {0, 2 << 20}, {19 << 20, 2 << 20}, {20 << 20, 512}, {30 << 20, 512}, {0, 0}} {
 		_, err = a.RestoreBlock(at+device.Addr(c.at), c.size, 1)
 		require.ErrorIs(t, err, device.ErrInvalid)
 	}
@@ -206,6 +206,25 @@ func TestRestoreRefuses(t *testing.T) {
 	require.ErrorIs(t, err, device.ErrInvalid, "there is no segment")
 	_, err = a.RestoreSegment(allocators.StartSegment{Size: 5 << 20, Expandable: true})
 	require.ErrorContains(t, err, "not made of pages")
+}
+
+// TestRestoreCounts: a segment and a block of just max_split_size are oversize, those below are not.
+func TestRestoreCounts(t *testing.T) {
+	dev, err := simdev.New(simdev.Options{Capacity: 80 << 20})
+	require.NoError(t, err)
+	set, _, err := ParseSettings("max_split_size_mb:30")
+	require.NoError(t, err)
+	a, err := New(dev, set)
+	require.NoError(t, err)
+	for _, size := range []uint64{28 << 20, 30 << 20} {
+		at, err := a.RestoreSegment(allocators.StartSegment{Size: size})
+		require.NoError(t, err)
+		_, err = a.RestoreBlock(at, size, size)
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 2, a.stats.NumDeviceAlloc)
+	require.EqualValues(t, 1, a.stats.OversizeSegments.Current)
+	require.EqualValues(t, 1, a.stats.OversizeAllocations.Current)
 }
 
 // TestRestoreRange: where a mapped range of an expandable segment can stand.
@@ -228,6 +247,7 @@ func TestRestoreRange(t *testing.T) {
 		{allocators.StartSegment{Size: page, Offset: page, Range: at + 1}, "no expandable segment begins at"},
 		{allocators.StartSegment{Size: page, Offset: page, Range: classic}, "no expandable segment begins at"},
 		{allocators.StartSegment{Size: page, Offset: page, Range: at + 1<<40}, "no expandable segment begins at"},
+		{allocators.StartSegment{Size: page, Offset: page, Range: 1 << 63}, "no expandable segment begins at"},
 		{allocators.StartSegment{Size: page, Offset: 0, Range: at}, "does not lie behind what is mapped"},      // mapped
 		{allocators.StartSegment{Size: page, Offset: page, Range: at}, "does not lie behind what is mapped"},   // touches a mapped one
 		{allocators.StartSegment{Size: page, Offset: 5 * page, Range: at}, "does not fit in an address range"}, // the end
@@ -244,8 +264,12 @@ func TestRestoreRange(t *testing.T) {
 	require.Equal(t, at+3*page, up, "up to the very end")
 	_, err = a.RestoreSegment(allocators.StartSegment{Size: page, Offset: 2 * page, Range: at, Expandable: true})
 	require.ErrorContains(t, err, "does not lie behind what is mapped", "the last range is mapped")
-	_, err = a.RestoreSegment(allocators.StartSegment{Size: page, Expandable: true})
-	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	for _, size := range []uint64{page, 5 * page} { // 5 pages are the whole address range, more than the device has
+		_, err = a.RestoreSegment(allocators.StartSegment{Size: size, Expandable: true})
+		require.ErrorIs(t, err, device.ErrOutOfMemory)
+	}
+	_, err = a.RestoreBlock(at+page, page, page)
+	require.ErrorIs(t, err, device.ErrInvalid, "no memory is mapped there")
 	var s allocators.Snapshot
 	a.Snapshot(&s)
 	var states []allocators.State
@@ -268,6 +292,16 @@ func TestRuleSets(t *testing.T) {
 		{"x_rules:2.9,max_split_size_mb:20", true, func(s *Settings) { s.MaxSplitSize = 20 << 20 }},
 		{"max_split_size_mb:20,x_rules:2.9", true, func(s *Settings) { s.MaxSplitSize = 20 << 20 }},
 		{"x_rules:2.9,large_segment_size_mb:32", false, nil},
+		{"expandable_segments :\tTrue,x_rules:2.6,x_rules:2.9", true, func(s *Settings) { s.Expandable = true }}, // as the last has it
+		{"x_rules:2.11,large_segment_size_mb:33", false, nil},
+		{"x_rules:2.11,large_segment_size_mb:10", false, nil},
+		{"x_rules:2.11,large_segment_size_mb:1048578", false, nil},
+		{"x_rules:2.11,large_segment_size_mb:12", true, func(s *Settings) {
+			s.Rules.LargeSegment, s.Rules.MinLimitMB, s.MaxNonSplitRounding = 12<<20, 12, 12<<20
+		}},
+		{"x_rules:2.11,large_segment_size_mb:1048576", true, func(s *Settings) {
+			s.Rules.LargeSegment, s.Rules.MinLimitMB, s.MaxNonSplitRounding = 1<<40, 1<<20, 1<<40
+		}},
 		{"x_rules:2.11,large_segment_size_mb:32", true, func(s *Settings) {
 			s.Rules.LargeSegment, s.Rules.MinLimitMB, s.MaxNonSplitRounding = 32<<20, 32, 32<<20
 		}},
@@ -291,6 +325,8 @@ func TestRuleSets(t *testing.T) {
 		c.want(&want)
 		require.Equal(t, want, got, c.text)
 	}
+	_, _, err := ParseSettings("x_rules:2.9,large_segment_size_mb:9")
+	require.ErrorContains(t, err, `setting "large_segment_size_mb" came with PyTorch 2.11`, "not what is wrong with its value")
 	for version, least := range map[string]uint64{"2.6": 21, "2.9": 20, "2.11": 20, "2.13": 20} {
 		r, err := RulesFor(version)
 		require.NoError(t, err)

@@ -79,8 +79,10 @@ func (s Settings) Apply(text string) (Settings, []string, error) {
 	}
 	if next.Rules.generic {
 		p.tokens = lex(text, true)
-		if err := p.readFirst("large_segment_size_mb"); err != nil {
-			return s, nil, fmt.Errorf("settings %q: %w", text, err)
+		if key := "large_segment_size_mb"; next.Rules.minor >= keySince[key] {
+			if err := p.readFirst(key); err != nil {
+				return s, nil, fmt.Errorf("settings %q: %w", text, err)
+			}
 		}
 		if next.Rules.resetsNonSplit {
 			next.MaxNonSplitRounding = next.Rules.LargeSegment
@@ -246,7 +248,7 @@ func init() {
 			if err != nil {
 				return err
 			}
-			if v <= 0 || v > 128 || bits.OnesCount64(uint64(v)) != 1 {
+			if v > 128 || bits.OnesCount64(uint64(v)) != 1 {
 				return fmt.Errorf("%s:%d: must be a power of two from 1 to 128", key, v)
 			}
 			return nil
@@ -280,12 +282,10 @@ func init() {
 				return err
 			}
 			// Pages of expandable segments are mapped in the device's granules of 2 MiB.
-			if v <= 10 || v > 1<<20 || p.out.Rules.minor >= 11 && v%2 != 0 {
+			if v <= 10 || v > 1<<20 || v%2 != 0 {
 				return fmt.Errorf("%s:%d: must be an even number over 10", key, v)
 			}
-			if p.out.Rules.minor >= 11 {
-				p.out.Rules.LargeSegment, p.out.Rules.MinLimitMB = uint64(v)<<20, uint64(v)
-			}
+			p.out.Rules.LargeSegment, p.out.Rules.MinLimitMB = uint64(v)<<20, uint64(v)
 			return nil
 		},
 		"per_process_memory_fraction": (*parser).fraction,
