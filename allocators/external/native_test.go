@@ -65,7 +65,7 @@ func pluggable(t testing.TB, path string, f external.Functions) *external.Target
 	compiler(t)
 	dir, err := cacheFolder()
 	require.NoError(t, err)
-	x, err := external.Library(path, f, external.Options{Cache: dir, Timeout: 2 * time.Second})
+	x, err := external.Library(path, f, external.Options{Cache: dir, Timeout: 5 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, x.Close()) })
 	require.NoError(t, x.Check())
@@ -175,7 +175,7 @@ func TestLibraryDeaths(t *testing.T) {
 		op                   int
 	}{
 		{"CRASH", "crashed", "the allocator crashed: SIGSEGV", 999},
-		{"HANG", "hung", "the allocator hung: no answer for 2s", 99},
+		{"HANG", "hung", "the allocator hung: no answer for 5s", 99},
 	} {
 		f := judged(t, pluggable(t, compiled(t, "cache.c", c.define), withRecord), tr, 1<<30)
 		require.NotNil(t, f)
