@@ -141,7 +141,7 @@ func deviceRefused(s *executor.State) string {
 			for k := i - 1; k >= 0 && s.Calls[k].Kind == device.CallCreate; k-- {
 				created += s.Calls[k].Size
 			}
-			if free >= created && c.Size <= free-created {
+			if created+c.Size <= free {
 				return fmt.Sprintf("the device refused a chunk of %d bytes with %d free", c.Size, free-created)
 			}
 			return ""
@@ -228,7 +228,7 @@ func (p *predictor) promised(q *request, again *repeat) (rule, reason string) {
 		if p.affords(q, q.buy, q.buy) {
 			return "flush-suffices", fmt.Sprintf("a full flush leaves %d bytes at the device, the segment needs %d", p.flushed, q.buy)
 		}
-	} else if need := roundUp(q.size, q.page); q.size <= q.reservation && p.affords(q, need, q.buy) {
+	} else if need := roundUp(q.size, q.page); p.affords(q, need, q.buy) { // a new segment has the room: it is larger than the device
 		return "flush-suffices", fmt.Sprintf("a full flush leaves %d bytes at the device, the pages need at most %d", p.flushed, need)
 	}
 	if q.LookupAfterFlush && !q.held && again.block.size > 0 {

@@ -62,16 +62,14 @@ func forgotten(s *executor.State, z *shadow.Hazard, v *executor.Violation) *exec
 func PropertiesWithoutKnown() []executor.Property {
 	all := All()
 	for i := range all {
-		op := all[i].Op
-		if op == nil {
-			continue
-		}
-		all[i].Op = func(s *executor.State) *executor.Violation {
-			v := op(s)
-			if v != nil {
-				v.Known = ""
+		if op := all[i].Op; op != nil {
+			all[i].Op = func(s *executor.State) *executor.Violation {
+				v := op(s)
+				if v != nil {
+					v.Known = ""
+				}
+				return v
 			}
-			return v
 		}
 	}
 	return all

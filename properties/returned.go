@@ -44,15 +44,15 @@ var EverythingReturned = executor.Property{
 
 // unreturned looks for memory of a segment that no live block keeps.
 func unreturned(g *allocators.SegmentInfo, blocks []allocators.BlockInfo, page uint64) *executor.Violation {
+	if !g.Expandable {
+		if len(blocks) == 1 && blocks[0].State == allocators.Free {
+			return executor.Broken("E1", "empty_cache kept a segment of %d bytes without a live block", g.Size)
+		}
+		return nil
+	}
 	for j := range blocks {
 		b := &blocks[j]
 		if b.State != allocators.Free {
-			continue
-		}
-		if !g.Expandable {
-			if len(blocks) == 1 {
-				return executor.Broken("E1", "empty_cache kept a segment of %d bytes without a live block", g.Size)
-			}
 			continue
 		}
 		first := (uint64(b.Addr-g.Addr) + page - 1) / page
