@@ -59,7 +59,7 @@ func (a *Allocator) notRestored(s allocators.StartSegment, err error) error {
 
 // restoreRange maps a range of an expandable segment, whole pages.
 func (a *Allocator) restoreRange(p *pool, set *streamSet, s allocators.StartSegment) (device.Addr, error) {
-	if s.Size%p.page != 0 || s.Offset%p.page != 0 {
+	if s.Size == 0 || s.Size%p.page != 0 || s.Offset%p.page != 0 {
 		return 0, fmt.Errorf("a mapped range of %d bytes at offset %d is not made of pages of %d: %w", s.Size, s.Offset, p.page, device.ErrInvalid)
 	}
 	// Before anything is done: an error changes nothing.
@@ -74,8 +74,8 @@ func (a *Allocator) restoreRange(p *pool, set *streamSet, s allocators.StartSegm
 		}
 	} else {
 		i := a.segmentIndex(s.Range)
-		if i == len(a.segments) || a.segments[i].addr != s.Range || a.segments[i].page == 0 {
-			return 0, fmt.Errorf("no expandable segment begins at %#x: %w", uint64(s.Range), device.ErrInvalid)
+		if i == len(a.segments) || a.segments[i].addr != s.Range || a.segments[i].page == 0 || a.segments[i].stream != set {
+			return 0, fmt.Errorf("no expandable segment of this stream and pool begins at %#x: %w", uint64(s.Range), device.ErrInvalid)
 		}
 		for u = a.segments[i].first; u.next != nil; u = u.next {
 		}
@@ -95,9 +95,9 @@ func (a *Allocator) restoreRange(p *pool, set *streamSet, s allocators.StartSegm
 	return addr, nil
 }
 
-// splitUnmapped cuts an unmapped block at an address inside it and returns the upper part, for which pages are mapped at once.
+// splitUnmapped cuts an unmapped block at an address in front of its end and returns the upper part, for which pages are mapped at once.
 func (a *Allocator) splitUnmapped(u *block, at device.Addr) *block {
-	if u.mapped || at <= u.addr || at >= u.addr+device.Addr(u.size) {
+	if u.mapped || at <= u.addr {
 		return nil
 	}
 	upper := a.spares.block()

@@ -243,11 +243,14 @@ func TestRestoreRange(t *testing.T) {
 		want    string
 	}{
 		{allocators.StartSegment{Size: page, Offset: page + 512, Range: at}, "not made of pages"},
+		{allocators.StartSegment{Offset: 2 * page, Range: at}, "not made of pages"}, // none
+		{allocators.StartSegment{Size: page, Offset: 2 * page, Range: at, Stream: 1}, "no expandable segment of this stream and pool begins at"},
+		{allocators.StartSegment{Size: page, Offset: 2 * page, Range: at, Small: true}, "no expandable segment of this stream and pool begins at"},
 		{allocators.StartSegment{Size: page + 512, Offset: page, Range: at}, "not made of pages"},
-		{allocators.StartSegment{Size: page, Offset: page, Range: at + 1}, "no expandable segment begins at"},
-		{allocators.StartSegment{Size: page, Offset: page, Range: classic}, "no expandable segment begins at"},
-		{allocators.StartSegment{Size: page, Offset: page, Range: at + 1<<40}, "no expandable segment begins at"},
-		{allocators.StartSegment{Size: page, Offset: page, Range: 1 << 63}, "no expandable segment begins at"},
+		{allocators.StartSegment{Size: page, Offset: page, Range: at + 1}, "no expandable segment of this stream and pool begins at"},
+		{allocators.StartSegment{Size: page, Offset: page, Range: classic}, "no expandable segment of this stream and pool begins at"},
+		{allocators.StartSegment{Size: page, Offset: page, Range: at + 1<<40}, "no expandable segment of this stream and pool begins at"},
+		{allocators.StartSegment{Size: page, Offset: page, Range: 1 << 63}, "no expandable segment of this stream and pool begins at"},
 		{allocators.StartSegment{Size: page, Offset: 0, Range: at}, "does not lie behind what is mapped"},      // mapped
 		{allocators.StartSegment{Size: page, Offset: page, Range: at}, "does not lie behind what is mapped"},   // touches a mapped one
 		{allocators.StartSegment{Size: page, Offset: 5 * page, Range: at}, "does not fit in an address range"}, // the end
