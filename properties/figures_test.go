@@ -390,6 +390,8 @@ func TestJudgeRules(t *testing.T) {
 		{"a block that was too large", refused(5*mib, 0, rest, split, split10),
 			"false repeat-served-by-remainder pytorch#189504" + again + " by a free block of 9437184 bytes"},
 		{"a block that was not there", refused(5*mib, 0, full, split, nil), "false repeat-served" + again + " by a free block of 9437184 bytes"},
+		{"a block that was not there, in a pool that holds back", refused(5*mib, 0, full, split, func(s *executor.State) { s.Held = true }),
+			"false repeat-served" + again + " by a free block of 9437184 bytes"},
 		{"it looks again, and there is a block", refused(5*mib, 0, full, split, looks),
 			"false block-after-flush: a free block of 9437184 bytes was acceptable after the flush"},
 		{"it looks again, and there is none", refused(90*mib, 80*mib, full, empty, looks), "false repeat-bought" + again + " by a purchase"},

@@ -92,21 +92,21 @@ func (p *predictor) judge(s *executor.State, _ *allocators.OOMError) executor.Ju
 		return j
 	}
 	if again.served {
-		j.Verdict, j.Rule, j.Reason = executor.False, "repeat-bought", again.String()
-		if q.held {
+		j.Verdict, j.Reason = executor.False, again.String()
+		switch {
+		case again.block.size == 0 && q.held:
 			// The release of oversize blocks went on, and returned less than it looked for but enough.
 			j.Rule, j.Known = "repeat-bought-held", Known159674
-		}
-		if again.block.size > 0 {
+		case again.block.size == 0:
+			j.Rule = "repeat-bought"
+		case wasPending(s.Entered, &again.block):
+			j.Rule, j.Known = "repeat-served-by-pending", Known189504
+		case p.found[0][0] && p.lookup(&q) == nil:
+			// At entry a block was large enough, and max_split_size_mb kept it from the request; the flush returned or cut
+			// it, so that a second lookup would find another.
+			j.Rule, j.Known = "repeat-served-by-remainder", Known189504
+		default:
 			j.Rule = "repeat-served"
-			switch {
-			case wasPending(s.Entered, &again.block):
-				j.Rule, j.Known = "repeat-served-by-pending", Known189504
-			case p.found[0][0] && p.lookup(&q) == nil:
-				// At entry a block was large enough, and max_split_size_mb kept it from the request; the flush returned or cut
-				// it, so that a second lookup would find another.
-				j.Rule, j.Known = "repeat-served-by-remainder", Known189504
-			}
 		}
 		return j
 	}
