@@ -277,7 +277,7 @@ var StreamsApart = executor.Relation{
 	Claim:  "While memory suffices, what a stream gets does not depend on the allocations of other streams.",
 	Source: "contracts P3 (until a purchase fails; not with garbage collection or a limit)",
 	Check: func(c *executor.Case) (*executor.Violation, error) {
-		return apart(c, "P3", func(op *trace.Op) int { return int(op.Stream) })
+		return apart(c, "P3", func(_ *allocators.Promise, op *trace.Op) int { return int(op.Stream) })
 	},
 }
 
@@ -287,11 +287,7 @@ var PoolsApart = executor.Relation{
 	Claim:  "While memory suffices, what small requests get does not depend on large ones, and the other way round.",
 	Source: "contracts P4 (on the conditions of P3)",
 	Check: func(c *executor.Case) (*executor.Violation, error) {
-		p, err := promiseOf(c)
-		if err != nil || p.Kind == allocators.PromiseNone {
-			return nil, err
-		}
-		return apart(c, "P4", func(op *trace.Op) int {
+		return apart(c, "P4", func(p *allocators.Promise, op *trace.Op) int {
 			if p.Round(max(op.Bytes, 1)) <= smallLimit {
 				return 0
 			}
@@ -301,7 +297,7 @@ var PoolsApart = executor.Relation{
 }
 
 // apart runs the allocations of each class alone, on a device that refuses nothing, and compares them with the whole.
-func apart(c *executor.Case, rule string, class func(*trace.Op) int) (*executor.Violation, error) {
+func apart(c *executor.Case, rule string, class func(*allocators.Promise, *trace.Op) int) (*executor.Violation, error) {
 	p, err := promiseOf(c)
 	t := c.Trace.First(relatedOps)
 	if err != nil || p.Kind == allocators.PromiseNone || p.HasLimit || changesSettings(t) || usesPools(t) {
@@ -314,7 +310,7 @@ func apart(c *executor.Case, rule string, class func(*trace.Op) int) (*executor.
 		of[i] = -1
 		switch op := &t.Ops[i]; op.Kind {
 		case trace.Alloc:
-			of[i] = class(op)
+			of[i] = class(&p, op)
 			names[op.ID] = of[i]
 			classes[of[i]] = true
 		case trace.Free, trace.Record, trace.Use:
@@ -341,10 +337,7 @@ func apart(c *executor.Case, rule string, class func(*trace.Op) int) (*executor.
 			return nil, err
 		}
 		m := newMatcher()
-		for j := range alone {
-			if from[j] >= len(whole) {
-				break
-			}
+		for j := 0; j < len(alone) && from[j] < len(whole); j++ {
 			if e := &whole[from[j]]; !m.same(e, &alone[j]) {
 				return executor.Broken(rule, "operation %d (%s): %s; with the allocations of its class alone: %s", from[j], &t.Ops[from[j]], e, &alone[j]), nil
 			}

@@ -259,6 +259,23 @@ type recording struct{ *shelf }
 
 func (recording) Record(device.Addr, device.Stream) error { return nil }
 
+// through buys each block; what becomes of it when it is freed is up to do.
+func through(do func(s *shelf, a device.Addr) error) executor.Target {
+	return shelves(func(s *shelf) {
+		s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
+			a, err := s.dev.Malloc(n)
+			s.live[a] = n
+			return allocators.Block{Addr: a, Size: n}, err
+		}
+		s.free = func(s *shelf, a device.Addr) error {
+			if err := s.take(a); err != nil {
+				return err
+			}
+			return do(s, a)
+		}
+	})
+}
+
 // TestStrangersOverRuns: what is claimed of an allocator that declares nothing, of several runs. In the trace blocks of
 // different life are freed, and their addresses handed out again.
 func TestStrangersOverRuns(t *testing.T) {
@@ -274,22 +291,6 @@ func TestStrangersOverRuns(t *testing.T) {
 			a, err := plain.New(d)
 			return wrap(a.(*shelf)), err
 		}}
-	}
-	// through buys each block; what becomes of it when it is freed is the case's.
-	through := func(do func(s *shelf, a device.Addr) error) executor.Target {
-		return shelves(func(s *shelf) {
-			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
-				a, err := s.dev.Malloc(n)
-				s.live[a] = n
-				return allocators.Block{Addr: a, Size: n}, err
-			}
-			s.free = func(s *shelf, a device.Addr) error {
-				if err := s.take(a); err != nil {
-					return err
-				}
-				return do(s, a)
-			}
-		})
 	}
 	// keeps is through with what was freed kept for requests of the same size, and given back at each request of another, from its largest
 	// size on not.
@@ -428,4 +429,76 @@ func TestStrangersOverRuns(t *testing.T) {
 			require.Equal(t, c.rule, f.Property+"/"+f.Rule, f.String())
 		})
 	}
+}
+
+// TestWrongCallsAreFew: after which operations wrong calls are made, and about which blocks: each costs a call, and in a long trace most
+// places are like others.
+func TestWrongCallsAreFew(t *testing.T) {
+	t.Parallel()
+	// ask returns, by operation, the offsets at which something was freed that was not live; foreign addresses have offset -1.
+	ask := func(text string, list bool) map[int][]int {
+		op, wrong := -1, map[int][]int{}
+		plain := shelves(func(s *shelf) {
+			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
+				op++
+				return s.place(n, 1)
+			}
+			s.free = func(s *shelf, a device.Addr) error {
+				err := s.take(a)
+				if err == nil {
+					op++
+				} else if off := uint64(a - s.base); off < s.size {
+					wrong[op] = append(wrong[op], int(off))
+				} else {
+					wrong[op] = append(wrong[op], -1)
+				}
+				return err
+			}
+		})
+		tr, err := trace.ParseString("few", text)
+		require.NoError(t, err)
+		v, err := properties.WrongCalls.Check(&executor.Case{Trace: tr, Capacity: 100 * mib, NewDevice: simulated,
+			Target: executor.Target{Name: "few", New: func(d device.Device) (allocators.Allocator, error) {
+				a, err := plain.New(d)
+				if list {
+					return &listed{shelf: a.(*shelf), count: func(*allocators.Stats, uint64, bool) {}}, err
+				}
+				return a, err
+			}}})
+		require.NoError(t, err)
+		require.Nil(t, v)
+		return wrong
+	}
+	var text strings.Builder
+	for i := range 32 {
+		fmt.Fprintf(&text, "alloc %d 512\nfree %d\n", i, i)
+	}
+	asked := ask(text.String(), false)
+	for op := range 64 {
+		require.Equal(t, op%4 == 0 || op%6 == 3, asked[op] != nil, "operation %d", op)
+	}
+	// 36 blocks, of which the first 18 are freed again.
+	text.Reset()
+	for i := range 36 {
+		fmt.Fprintf(&text, "alloc %d 512\n", i)
+	}
+	for i := range 18 {
+		fmt.Fprintf(&text, "free %d\n", i)
+	}
+	text.WriteString("alloc 40 512\n")
+	var followed, ofList []int
+	for i := range 16 {
+		followed = append(followed, 512*(i+2))
+	}
+	for i := range 16 {
+		followed = append(followed, 512*(i+21)+256)
+	}
+	for i := range 17 {
+		ofList = append(ofList, 512*i)
+	}
+	require.Equal(t, append(followed, -1), ask(text.String(), false)[54])
+	require.Equal(t, append(ofList, -1), ask(text.String(), true)[54])
+	// A block of one byte has no inner address.
+	require.Equal(t, map[int][]int{0: {-1}}, ask("alloc 0 1\n", false))
+	require.Equal(t, map[int][]int{0: {1, -1}}, ask("alloc 0 1\n", true))
 }

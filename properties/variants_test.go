@@ -1,6 +1,7 @@
 package properties
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/shatter-gpu/shatter/allocators"
+	"github.com/shatter-gpu/shatter/allocators/caching"
+	"github.com/shatter-gpu/shatter/allocators/device"
+	"github.com/shatter-gpu/shatter/allocators/device/simdev"
+	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
 
@@ -57,4 +63,150 @@ func paired(v *trace.Trace, at []int) string {
 		}
 	}
 	return out.String()
+}
+
+// second is the caching allocator with something done at each request.
+type second struct {
+	*caching.Allocator
+	alloc func(a *caching.Allocator, n uint64) (allocators.Block, error)
+}
+
+func (o *second) Alloc(n uint64, _ device.Stream) (allocators.Block, error) {
+	return o.alloc(o.Allocator, n)
+}
+
+// nameless is an allocator that declares nothing.
+type nameless struct{ allocators.Allocator }
+
+// TestSameAs: what is compared of two runs, where the allocator of the second does as the case says.
+func TestSameAs(t *testing.T) {
+	tr, err := trace.ParseString("same", "alloc 0 3MiB\nalloc 1 100\nfree 0\n")
+	require.NoError(t, err)
+	again := func(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) { return t, identity(len(t.Ops)) }
+	plain := func(a *caching.Allocator, n uint64) (allocators.Block, error) { return a.Alloc(n, 0) }
+	more := func(a *caching.Allocator, n uint64) (allocators.Block, error) {
+		a.Stats().ReservedBytes.All.Add(512)
+		return a.Alloc(n, 0)
+	}
+	for _, c := range []struct {
+		name     string
+		nameless bool
+		alloc    func(a *caching.Allocator, n uint64) (allocators.Block, error)
+		make     variant
+		holds    func(*executor.Case, []event, []int) bool
+		want     string
+	}{
+		{"nothing", false, plain, again, nil, ""},
+		{"other blocks", false, func(a *caching.Allocator, n uint64) (allocators.Block, error) { return a.Alloc(n+n/3, 0) }, again, nil,
+			"operation 0 (alloc 0 3145728): alloc ok, block of 3145728 bytes at offset 0 of segment 1; " +
+				"in the variant, as operation 0: alloc ok, block of 4194304 bytes at offset 0 of segment 1"},
+		{"other reserved bytes", false, more, again, nil, "after operation 0 (alloc 0 3145728) 20971520 bytes are reserved and 3145728 allocated; " +
+			"in the variant, after operation 0, 20972032 and 3145728"},
+		{"other allocated bytes", false, func(a *caching.Allocator, n uint64) (allocators.Block, error) {
+			if n == 100 {
+				a.Stats().AllocatedBytes.All.Add(512)
+			}
+			return a.Alloc(n, 0)
+		}, func(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) {
+			return with(t, append([]trace.Op{{Kind: trace.Sync, Stream: trace.AllStreams}}, t.Ops...)), []int{1, 2, -1}
+		}, nil, "after operation 1 (alloc 1 100) 23068672 bytes are reserved and 3146240 allocated; in the variant, after operation 2, 23068672 and 3146752"},
+		{"the second ends early", false, func(a *caching.Allocator, n uint64) (allocators.Block, error) {
+			if n == 100 {
+				return allocators.Block{}, errors.New("sorry")
+			}
+			return a.Alloc(n, 0)
+		}, again, nil, ""},
+		{"only what stands for another", false, more, func(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) { return t, []int{-1, -1, -1} }, nil, ""},
+		{"no variant", false, more, func(*trace.Trace, *rand.Rand) (*trace.Trace, []int) { return nil, nil }, nil, ""},
+		{"a condition that does not hold", false, more, again, func(*executor.Case, []event, []int) bool { return false }, ""},
+		{"a condition that holds", false, more, again, func(*executor.Case, []event, []int) bool { return true },
+			"after operation 0 (alloc 0 3145728) 20971520 bytes are reserved and 3145728 allocated; in the variant, after operation 0, 20972032 and 3145728"},
+		{"nothing is declared", true, func(a *caching.Allocator, n uint64) (allocators.Block, error) { return a.Alloc(n+n/3, 0) }, again, nil, ""},
+	} {
+		made := 0
+		target := executor.Target{Name: "second", New: func(d device.Device) (allocators.Allocator, error) {
+			a, err := caching.New(d, caching.DefaultSettings())
+			o := &second{a, plain}
+			if made++; made == 3 { // the first is asked for its promise
+				o.alloc = c.alloc
+			}
+			if c.nameless {
+				return nameless{o}, err
+			}
+			return o, err
+		}}
+		v, err := sameAs("rule", false, c.make, c.holds)(&executor.Case{Trace: tr, Target: target, Capacity: 100 << 20,
+			NewDevice: func(capacity uint64) (device.Device, error) { return simdev.New(simdev.Options{Capacity: capacity}) }})
+		require.NoError(t, err, c.name)
+		if c.want == "" {
+			require.Nil(t, v, c.name)
+			continue
+		}
+		require.NotNil(t, v, c.name)
+		require.Equal(t, "rule: "+c.want, v.Rule+": "+v.Detail, c.name)
+	}
+}
+
+// TestMatcher: which segments of two runs stand for each other is kept, both ways.
+func TestMatcher(t *testing.T) {
+	m := newMatcher()
+	for i, c := range []struct {
+		e, f event
+		same bool
+	}{
+		{event{segment: 1}, event{segment: 2}, true},
+		{event{segment: 2}, event{segment: 1}, true},
+		{event{segment: 1}, event{segment: 2}, true},
+		{event{segment: 1}, event{segment: 1}, false},
+		{event{segment: 3}, event{segment: 1}, false},
+		{event{segment: 1}, event{segment: 3}, false},
+		{event{segment: 3}, event{segment: 3}, true},
+		{event{segment: 4}, event{}, false},
+		{event{}, event{segment: 4}, false},
+		{event{}, event{}, true},
+		{event{kind: trace.Free}, event{}, false},
+		{event{outcome: executor.OOM}, event{}, false},
+		{event{segment: 1, offset: 512}, event{segment: 2}, false},
+		{event{segment: 1, size: 512}, event{segment: 2}, false},
+		{event{segment: 1, offset: 512, size: 512}, event{segment: 2, offset: 512, size: 512}, true},
+	} {
+		require.Equal(t, c.same, m.same(&c.e, &c.f), "%d", i)
+	}
+}
+
+// TestPairsBoughtNothing: of the operations that were put in, none bought anything or was refused; the others may.
+func TestPairsBoughtNothing(t *testing.T) {
+	bought, refused := event{bought: true}, event{outcome: executor.OOM}
+	for i, c := range []struct {
+		v    []event
+		at   []int
+		want bool
+	}{
+		{[]event{bought, {}, {}, refused}, []int{0, 3}, true},
+		{[]event{{}, bought, {}, {}}, []int{0, 3}, false},
+		{[]event{{}, {}, bought, {}}, []int{0, 3}, false},
+		{[]event{{}, refused, {}, {}}, []int{0, 3}, false},
+		{[]event{{}, {}, {}, bought}, []int{0, 1}, false},
+		{[]event{bought, bought}, []int{0, 1, 2}, true},
+	} {
+		require.Equal(t, c.want, pairsBoughtNothing(nil, c.v, c.at), "%d", i)
+	}
+}
+
+// TestDropSetting: one setting goes, the others stay as they are.
+func TestDropSetting(t *testing.T) {
+	for conf, want := range map[string]string{
+		"":                 "",
+		"a:1":              "",
+		"b:1":              "b:1",
+		"a:1,b:2":          "b:2",
+		"b:2,a:1":          "b:2",
+		"b:2, a:1 ,c:3":    "b:2,c:3",
+		"b:2,,c:3,":        "b:2,c:3",
+		"b:[x:1,a:2],a:1":  "b:[x:1,a:2]",
+		"a:[x:1,a:2],b:1":  "b:1",
+		"b:[x,[y,a],z],a:": "b:[x,[y,a],z]",
+	} {
+		require.Equal(t, want, dropSetting(conf, "a"), conf)
+	}
 }
