@@ -104,7 +104,7 @@ func (w *wrongCalls) row(t *trace.Trace, row *executor.Row) {
 // follow keeps the blocks that the program holds.
 func (w *wrongCalls) follow(row *executor.Row) {
 	b := row.Block()
-	if row.Outcome != executor.OK || b.Addr == 0 {
+	if b.Addr == 0 {
 		return
 	}
 	same := func(l allocators.Block) bool { return l.Addr == b.Addr }

@@ -65,14 +65,18 @@ func paired(v *trace.Trace, at []int) string {
 	return out.String()
 }
 
-// second is the caching allocator with something done at each request.
-type second struct {
-	*caching.Allocator
-	alloc func(a *caching.Allocator, n uint64) (allocators.Block, error)
+func sim(capacity uint64) (device.Device, error) {
+	return simdev.New(simdev.Options{Capacity: capacity})
 }
 
-func (o *second) Alloc(n uint64, _ device.Stream) (allocators.Block, error) {
-	return o.alloc(o.Allocator, n)
+// second is the caching allocator with something else done at each request.
+type second struct {
+	*caching.Allocator
+	alloc func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error)
+}
+
+func (o *second) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
+	return o.alloc(o.Allocator, n, s)
 }
 
 // nameless is an allocator that declares nothing.
@@ -83,45 +87,49 @@ func TestSameAs(t *testing.T) {
 	tr, err := trace.ParseString("same", "alloc 0 3MiB\nalloc 1 100\nfree 0\n")
 	require.NoError(t, err)
 	again := func(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) { return t, identity(len(t.Ops)) }
-	plain := func(a *caching.Allocator, n uint64) (allocators.Block, error) { return a.Alloc(n, 0) }
-	more := func(a *caching.Allocator, n uint64) (allocators.Block, error) {
+	plain := func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) { return a.Alloc(n, s) }
+	more := func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
 		a.Stats().ReservedBytes.All.Add(512)
-		return a.Alloc(n, 0)
+		return a.Alloc(n, s)
 	}
 	for _, c := range []struct {
 		name     string
 		nameless bool
-		alloc    func(a *caching.Allocator, n uint64) (allocators.Block, error)
+		alloc    func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error)
 		make     variant
 		holds    func(*executor.Case, []event, []int) bool
 		want     string
 	}{
 		{"nothing", false, plain, again, nil, ""},
-		{"other blocks", false, func(a *caching.Allocator, n uint64) (allocators.Block, error) { return a.Alloc(n+n/3, 0) }, again, nil,
+		{"other blocks", false, func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
+			return a.Alloc(n+n/3, s)
+		}, again, nil,
 			"operation 0 (alloc 0 3145728): alloc ok, block of 3145728 bytes at offset 0 of segment 1; " +
 				"in the variant, as operation 0: alloc ok, block of 4194304 bytes at offset 0 of segment 1"},
 		{"other reserved bytes", false, more, again, nil, "after operation 0 (alloc 0 3145728) 20971520 bytes are reserved and 3145728 allocated; " +
 			"in the variant, after operation 0, 20972032 and 3145728"},
-		{"other allocated bytes", false, func(a *caching.Allocator, n uint64) (allocators.Block, error) {
+		{"other allocated bytes", false, func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
 			if n == 100 {
 				a.Stats().AllocatedBytes.All.Add(512)
 			}
-			return a.Alloc(n, 0)
+			return a.Alloc(n, s)
 		}, func(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) {
 			return with(t, append([]trace.Op{{Kind: trace.Sync, Stream: trace.AllStreams}}, t.Ops...)), []int{1, 2, -1}
 		}, nil, "after operation 1 (alloc 1 100) 23068672 bytes are reserved and 3146240 allocated; in the variant, after operation 2, 23068672 and 3146752"},
-		{"the second ends early", false, func(a *caching.Allocator, n uint64) (allocators.Block, error) {
+		{"the second ends early", false, func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
 			if n == 100 {
 				return allocators.Block{}, errors.New("sorry")
 			}
-			return a.Alloc(n, 0)
+			return a.Alloc(n, s)
 		}, again, nil, ""},
 		{"only what stands for another", false, more, func(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) { return t, []int{-1, -1, -1} }, nil, ""},
 		{"no variant", false, more, func(*trace.Trace, *rand.Rand) (*trace.Trace, []int) { return nil, nil }, nil, ""},
 		{"a condition that does not hold", false, more, again, func(*executor.Case, []event, []int) bool { return false }, ""},
 		{"a condition that holds", false, more, again, func(*executor.Case, []event, []int) bool { return true },
 			"after operation 0 (alloc 0 3145728) 20971520 bytes are reserved and 3145728 allocated; in the variant, after operation 0, 20972032 and 3145728"},
-		{"nothing is declared", true, func(a *caching.Allocator, n uint64) (allocators.Block, error) { return a.Alloc(n+n/3, 0) }, again, nil, ""},
+		{"nothing is declared", true, func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
+			return a.Alloc(n+n/3, s)
+		}, again, nil, ""},
 	} {
 		made := 0
 		target := executor.Target{Name: "second", New: func(d device.Device) (allocators.Allocator, error) {
@@ -135,8 +143,7 @@ func TestSameAs(t *testing.T) {
 			}
 			return o, err
 		}}
-		v, err := sameAs("rule", false, c.make, c.holds)(&executor.Case{Trace: tr, Target: target, Capacity: 100 << 20,
-			NewDevice: func(capacity uint64) (device.Device, error) { return simdev.New(simdev.Options{Capacity: capacity}) }})
+		v, err := sameAs("rule", false, c.make, c.holds)(&executor.Case{Trace: tr, Target: target, Capacity: 100 << 20, NewDevice: sim})
 		require.NoError(t, err, c.name)
 		if c.want == "" {
 			require.Nil(t, v, c.name)
@@ -144,6 +151,104 @@ func TestSameAs(t *testing.T) {
 		}
 		require.NotNil(t, v, c.name)
 		require.Equal(t, "rule: "+c.want, v.Rule+": "+v.Detail, c.name)
+	}
+}
+
+// TestApart: of whom and of which traces it is asked whether streams, and pools, stay apart; and that of several classes each is run alone.
+func TestApart(t *testing.T) {
+	half := 0.5
+	// later gives each request more the later it comes.
+	later := func(calls int, n uint64) uint64 { return n + uint64(calls)<<20 }
+	const mixed = "alloc 0 5MiB stream=1\nalloc 1 1000\nalloc 2 1000 stream=1\nalloc 3 5MiB\n"
+	for _, c := range []struct {
+		name, text string
+		fraction   *float64
+		nameless   bool
+		asks       func(calls int, n uint64) uint64
+		found      bool
+	}{
+		{"as it should be", mixed, nil, false, func(_ int, n uint64) uint64 { return n }, false},
+		{"later is more", mixed, nil, false, later, true},
+		{"under a limit", mixed, &half, false, later, false},
+		{"with a limit on the way", mixed + "fraction 0.5\n", nil, false, later, false},
+		{"with settings on the way", mixed + "conf max_split_size_mb:21\n", nil, false, later, false},
+		{"in a pool", "pool begin 1\n" + mixed + "pool end 1\n", nil, false, later, false},
+		{"nothing is declared", mixed, nil, true, later, false},
+	} {
+		tr, err := trace.ParseString(c.name, c.text)
+		require.NoError(t, err)
+		target := executor.Target{Name: "apart", New: func(d device.Device) (allocators.Allocator, error) {
+			set := caching.DefaultSettings()
+			if set.HasFraction = c.fraction != nil; set.HasFraction {
+				set.Fraction = *c.fraction
+			}
+			a, err := caching.New(d, set)
+			calls := 0
+			o := &second{a, func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
+				calls++
+				return a.Alloc(c.asks(calls, n), s)
+			}}
+			if c.nameless {
+				return nameless{o}, err
+			}
+			return o, err
+		}}
+		for _, r := range []executor.Relation{StreamsApart, PoolsApart} {
+			v, err := r.Check(&executor.Case{Trace: tr, Target: target, Capacity: 100 << 20, NewDevice: sim})
+			require.NoError(t, err)
+			require.Equal(t, c.found, v != nil, "%s: %s: %v", r.ID, c.name, v)
+		}
+	}
+	// Stream 3 gets something else if nobody was there before it.
+	tr, err := trace.ParseString("three", "alloc 0 5MiB stream=1\nalloc 1 5MiB stream=2\nsync\nalloc 2 5MiB stream=3\n")
+	require.NoError(t, err)
+	v, err := StreamsApart.Check(&executor.Case{Trace: tr, Capacity: 100 << 20, NewDevice: sim, Target: executor.Target{
+		Name: "three", New: func(d device.Device) (allocators.Allocator, error) {
+			a, err := caching.New(d, caching.DefaultSettings())
+			calls := 0
+			return &second{a, func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
+				if calls++; calls == 1 && s == 3 {
+					n += 1 << 20
+				}
+				return a.Alloc(n, s)
+			}}, err
+		}}})
+	require.NoError(t, err)
+	require.NotNil(t, v)
+	require.Equal(t, "operation 3 (alloc 2 5242880 stream=3): alloc ok, block of 5242880 bytes at offset 0 of segment 3; "+
+		"with the allocations of its class alone: alloc ok, block of 6291456 bytes at offset 0 of segment 1", v.Detail)
+}
+
+// TestProgramViewLeavesOut: what changes settings, limits and what others hold is left out, and with pools what empties caches: under
+// the first of the settings the second block counts twice, and it is reached and seen.
+func TestProgramViewLeavesOut(t *testing.T) {
+	with := func(conf string) (executor.Target, error) {
+		return executor.Target{Name: conf, New: func(d device.Device) (allocators.Allocator, error) {
+			set, _, err := caching.ParseSettings(conf)
+			if err != nil {
+				return nil, err
+			}
+			a, err := caching.New(d, set)
+			return &second{a, func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
+				if conf == "" && n == 100 {
+					a.Stats().Allocation.All.Add(1)
+				}
+				return a.Alloc(n, s)
+			}}, err
+		}}, nil
+	}
+	target, err := with("garbage_collection_threshold:0.9")
+	require.NoError(t, err)
+	for head, at := range map[string]int{
+		"": 1, "conf roundup_power2_divisions:1\n": 1, "fraction 0.2\n": 1, "foreign 40MiB\n": 1, "empty_cache\n": 2, "sync\n": 2,
+		"pool begin 1\npool end 1\nempty_cache pool=1\n": 3, "pool begin 1\nempty_cache\npool end 1\n": 3,
+	} {
+		tr, err := trace.ParseString("view", head+"alloc 0 33MiB\nalloc 1 100\nfree 0\n")
+		require.NoError(t, err)
+		v, err := SameProgramView.Check(&executor.Case{Trace: tr, Target: target, Capacity: 60 << 20, With: with, NewDevice: sim})
+		require.NoError(t, err)
+		require.NotNil(t, v, head)
+		require.Equal(t, fmt.Sprintf(`operation %d (alloc 1 100): ok, 2 blocks live; under the settings "" ok, 3 blocks live`, at), v.Detail, head)
 	}
 }
 
