@@ -116,6 +116,12 @@ func TestSameAs(t *testing.T) {
 		}, func(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) {
 			return with(t, append([]trace.Op{{Kind: trace.Sync, Stream: trace.AllStreams}}, t.Ops...)), []int{1, 2, -1}
 		}, nil, "after operation 1 (alloc 1 100) 23068672 bytes are reserved and 3146240 allocated; in the variant, after operation 2, 23068672 and 3146752"},
+		{"a refusal", false, func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
+			if n == 100 {
+				return allocators.Block{}, device.ErrOutOfMemory
+			}
+			return a.Alloc(n, s)
+		}, again, nil, "operation 1 (alloc 1 100): alloc ok, block of 512 bytes at offset 0 of segment 2; in the variant, as operation 1: alloc oom"},
 		{"the second ends early", false, func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
 			if n == 100 {
 				return allocators.Block{}, errors.New("sorry")
@@ -164,11 +170,17 @@ func TestApart(t *testing.T) {
 		name, text string
 		fraction   *float64
 		nameless   bool
-		asks       func(calls int, n uint64) uint64
+		asks       func(calls int, n uint64) uint64 // 0: it fails
 		found      bool
 	}{
 		{"as it should be", mixed, nil, false, func(_ int, n uint64) uint64 { return n }, false},
 		{"later is more", mixed, nil, false, later, true},
+		{"the whole ends early", mixed, nil, false, func(calls int, n uint64) uint64 {
+			if calls == 3 {
+				return 0
+			}
+			return n
+		}, false},
 		{"under a limit", mixed, &half, false, later, false},
 		{"with a limit on the way", mixed + "fraction 0.5\n", nil, false, later, false},
 		{"with settings on the way", mixed + "conf max_split_size_mb:21\n", nil, false, later, false},
@@ -186,7 +198,10 @@ func TestApart(t *testing.T) {
 			calls := 0
 			o := &second{a, func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
 				calls++
-				return a.Alloc(c.asks(calls, n), s)
+				if n = c.asks(calls, n); n == 0 {
+					return allocators.Block{}, errors.New("sorry")
+				}
+				return a.Alloc(n, s)
 			}}
 			if c.nameless {
 				return nameless{o}, err
