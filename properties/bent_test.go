@@ -35,6 +35,7 @@ type bent struct {
 	record  func(err error) error
 	promise func(p allocators.Promise) allocators.Promise
 	empty   func() error
+	list    func(s *allocators.Snapshot)
 	calls   int
 }
 
@@ -69,6 +70,13 @@ func (b *bent) EmptyCache() error {
 		}
 	}
 	return b.full.EmptyCache()
+}
+
+func (b *bent) Snapshot(into *allocators.Snapshot) {
+	b.full.Snapshot(into)
+	if b.list != nil {
+		b.list(into)
+	}
 }
 
 func (b *bent) Promise() allocators.Promise {
@@ -239,6 +247,8 @@ func TestRelationsSeeBentAllocators(t *testing.T) {
 				return err
 			}
 		}},
+		{properties.WrongCalls, "changed", "alloc 0 5MiB\n", changesList(func(s *allocators.Snapshot) { s.Blocks[0].Stream++ })},
+		{properties.WrongCalls, "changed", "alloc 0 5MiB\n", changesList(func(s *allocators.Snapshot) { s.Segments[0].Stream++ })},
 		{properties.WrongCalls, "null", "alloc 0 5MiB\n", func(b *bent) {
 			b.free = func(a device.Addr, err error) error {
 				if a == 0 {
@@ -263,6 +273,22 @@ func TestRelationsSeeBentAllocators(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, v, c.relation.ID)
 		require.Equal(t, c.rule, v.Rule, v.Detail)
+	}
+}
+
+// changesList has a wrong call change the list of blocks, and nothing else.
+func changesList(edit func(*allocators.Snapshot)) func(*bent) {
+	return func(b *bent) {
+		wrong := false
+		b.free = func(_ device.Addr, err error) error {
+			wrong = wrong || err != nil
+			return err
+		}
+		b.list = func(s *allocators.Snapshot) {
+			if wrong {
+				edit(s)
+			}
+		}
 	}
 }
 
@@ -307,4 +333,35 @@ func TestReferenceSeesWrongDecisions(t *testing.T) {
 		require.NotNil(t, v, rule)
 		require.Equal(t, rule, v.Rule, v.Detail)
 	}
+}
+
+// TestReferenceFollows: the reference goes along with all that a trace does, and is asked only about what it knows.
+func TestReferenceFollows(t *testing.T) {
+	sees := func(text string, made func(d device.Device) (allocators.Allocator, error)) *executor.Violation {
+		tr, err := trace.ParseString("follows", text)
+		require.NoError(t, err)
+		v, err := properties.AgreesWithReference.Check(&executor.Case{Trace: tr, Capacity: 100 << 20, NewDevice: simulated,
+			Target: executor.Target{Name: "follows", New: made}})
+		require.NoError(t, err)
+		return v
+	}
+	for _, text := range []string{
+		"alloc 0 30MiB\nfree 0\nconf max_split_size_mb:21\nalloc 1 10MiB\nalloc 2 10MiB\n",
+		"foreign 85MiB\nalloc 0 5MiB\nforeign 0\nalloc 1 30MiB\n",
+		"alloc 0 50MiB\nforeign 85MiB\nfree 0\nalloc 1 30MiB\n", // others cannot have it
+		"fraction 0.2\nalloc 0 30MiB\nalloc 1 0\nfree 1\nalloc 2 5MiB\nrecord 2 stream=1\nfree 2\nsync stream=1\nalloc 3 5MiB\nsync\nempty_cache\n",
+	} {
+		require.Nil(t, sees(text, func(d device.Device) (allocators.Allocator, error) { return caching.New(d, caching.DefaultSettings()) }), text)
+	}
+	small := func(rules func(*caching.Rules)) func(d device.Device) (allocators.Allocator, error) {
+		return func(d device.Device) (allocators.Allocator, error) {
+			set := caching.DefaultSettings()
+			rules(&set.Rules)
+			return caching.New(&deaf{Device: d, malloc: func(uint64) (device.Addr, error) { return d.Malloc(2 << 20) }}, set)
+		}
+	}
+	require.NotNil(t, sees("alloc 0 5MiB\n", small(func(*caching.Rules) {})), "it buys too little")
+	require.Nil(t, sees("alloc 0 5MiB\n", small(func(r *caching.Rules) { r.Version = "2.8" })), "other rules")
+	require.Nil(t, sees("alloc 0 5MiB\nuse 0 stream=1\n", small(func(*caching.Rules) {})), "an operation that the reference has not")
+	require.Nil(t, sees("alloc 0 5MiB\n", shelves(func(*shelf) {}).New), "another allocator")
 }

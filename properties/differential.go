@@ -24,8 +24,9 @@ var SameProgramView = executor.Relation{
 		}
 		t := c.Trace.First(relatedOps)
 		ops := make([]trace.Op, 0, len(t.Ops))
+		pools := usesPools(t)
 		for _, op := range t.Ops {
-			if op.Kind == trace.EmptyCache && (op.Pool != 0 || usesPools(t)) {
+			if pools && op.Kind == trace.EmptyCache {
 				continue // whether it can be done in an open pool is a matter of the version
 			}
 			if op.Kind != trace.Conf && op.Kind != trace.Fraction && op.Kind != trace.Foreign {

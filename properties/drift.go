@@ -2,6 +2,7 @@ package properties
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/shatter-gpu/shatter/harness/drift"
@@ -31,13 +32,9 @@ var BoundedAlone = executor.Relation{
 				confs = append(confs, fmt.Sprintf("%s,%s:%d", c.Conf, splitSetting, mb))
 			}
 		}
-		last := 0
-		for _, ops := range []int{20, 80, drift.Ops} {
+		n := len(c.Trace.Ops)
+		for _, ops := range slices.Compact([]int{min(20, n), min(80, n), min(drift.Ops, n)}) {
 			t := c.Trace.First(ops)
-			if len(t.Ops) == last {
-				break
-			}
-			last = len(t.Ops)
 			for _, conf := range confs {
 				if v, err := growsWithBoth(c, t, conf); v != nil || err != nil {
 					return v, err

@@ -1,12 +1,14 @@
 package properties_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/shatter-gpu/shatter/allocators/catalog"
+	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/trace"
 	"github.com/shatter-gpu/shatter/properties"
@@ -59,4 +61,52 @@ func TestGrowthWithBothSettings(t *testing.T) {
 	v, err = properties.BoundedAlone.Check(caseOf(t, "alloc 0 5MiB\nfree 0\n", "expandable_segments:True", 1<<30))
 	require.NoError(t, err)
 	require.Nil(t, v)
+	v, err = properties.BoundedAlone.Check(&executor.Case{Trace: c.Trace, Target: c.Target, Capacity: 1 << 30, NewDevice: simulated,
+		Conf: "expandable_segments:True,max_split_size_mb:128"})
+	require.NoError(t, err)
+	require.Nil(t, v, "it takes no other settings")
+	v, err = properties.BoundedAlone.Check(caseOf(t, strings.Repeat("alloc 9 5MiB\nfree 9\n", 10)+fence, "expandable_segments:True,max_split_size_mb:128", 1<<30))
+	require.NoError(t, err)
+	require.NotNil(t, v, "the first twenty operations are bounded, and more are looked at")
+	require.True(t, strings.HasPrefix(v.Detail, "under expandable_segments:True,max_split_size_mb:128 its first 25 operations"), v.Detail)
+}
+
+// TestGrowthOfStrangers: growth of allocators that list no blocks, of which those that grow with one setting alone are left out, and those
+// that do not show that they stay level.
+func TestGrowthOfStrangers(t *testing.T) {
+	const both = "expandable_segments:True,max_split_size_mb:21"
+	leaks := through(func(*shelf, device.Addr) error { return nil })
+	level := through(func(s *shelf, a device.Addr) error { return s.dev.Free(a) })
+	swings := through(func(s *shelf, a device.Addr) error { // every second block is kept until the next one is freed
+		if s.frees%2 == 1 {
+			s.kept = a
+			return nil
+		}
+		return errors.Join(s.dev.Free(s.kept), s.dev.Free(a))
+	})
+	for _, c := range []struct {
+		name  string
+		alone map[string]executor.Target
+		grows bool
+	}{
+		{"level alone", map[string]executor.Target{"expandable_segments:True": level, "max_split_size_mb:21": level}, true},
+		{"one grows alone", map[string]executor.Target{"expandable_segments:True": level, "max_split_size_mb:21": leaks}, false},
+		{"the other grows alone", map[string]executor.Target{"expandable_segments:True": leaks, "max_split_size_mb:21": level}, false},
+		{"one is not level", map[string]executor.Target{"expandable_segments:True": swings, "max_split_size_mb:21": level}, false},
+	} {
+		q := caseOf(t, "alloc 0 5MiB\nfree 0\n", both, 1<<30)
+		q.With = func(conf string) (executor.Target, error) {
+			if conf == both {
+				return leaks, nil
+			}
+			return c.alone[conf], nil
+		}
+		v, err := properties.BoundedAlone.Check(q)
+		require.NoError(t, err, c.name)
+		require.Equal(t, c.grows, v != nil, c.name)
+	}
+	q := caseOf(t, "alloc 0 5MiB\nfree 0\n", both, 1<<30)
+	q.With = func(string) (executor.Target, error) { return executor.Target{}, errors.New("no such settings") }
+	_, err := properties.BoundedAlone.Check(q)
+	require.ErrorContains(t, err, "no such settings")
 }

@@ -51,8 +51,12 @@ type wrongCalls struct {
 	broken        *executor.Violation
 }
 
-// wrongAt is how many blocks wrong calls are made about at a time.
-const wrongAt = 16
+const (
+	// wrongAt is how many blocks wrong calls are made about at a time.
+	wrongAt = 16
+	// foreignAddress is one that no device gives.
+	foreignAddress device.Addr = 0xde_ad00_0000_0200
+)
 
 // row is called after an operation.
 func (w *wrongCalls) row(t *trace.Trace, row *executor.Row) {
@@ -75,8 +79,8 @@ func (w *wrongCalls) row(t *trace.Trace, row *executor.Row) {
 	} else {
 		w.aboutFollowed()
 	}
-	w.free(0xdead<<40|512, "a foreign address")
-	w.record(0xdead<<40 | 512)
+	w.free(foreignAddress, "a foreign address")
+	w.record(foreignAddress)
 	if w.broken == nil {
 		if err := w.try(func() error { return w.alloc.Free(0) }); err != nil {
 			w.broken = executor.Broken("null", "free of the null address: %v", err)
@@ -100,7 +104,7 @@ func (w *wrongCalls) row(t *trace.Trace, row *executor.Row) {
 // follow keeps the blocks that the program holds.
 func (w *wrongCalls) follow(row *executor.Row) {
 	b := row.Block()
-	if row.Outcome != executor.OK || b.Addr == 0 {
+	if b.Addr == 0 {
 		return
 	}
 	same := func(l allocators.Block) bool { return l.Addr == b.Addr }
@@ -141,7 +145,7 @@ func (w *wrongCalls) aboutListed() {
 			w.free(b.Addr, "a block that was freed already")
 			w.record(b.Addr)
 		}
-		if w.broken != nil || i >= wrongAt {
+		if i >= wrongAt {
 			break
 		}
 	}

@@ -32,10 +32,11 @@ func (e *event) String() string {
 // matcher compares events of two runs. The numbers of segments may differ between runs that are the same otherwise, so it keeps
 // which segment of the one is which of the other.
 type matcher struct {
-	there, back map[int]int
+	there map[int]int
+	taken map[int]bool // of the other run
 }
 
-func newMatcher() *matcher { return &matcher{map[int]int{}, map[int]int{}} }
+func newMatcher() *matcher { return &matcher{map[int]int{}, map[int]bool{}} }
 
 // same tells whether two events are one decision: the same outcome and block.
 func (m *matcher) same(e, f *event) bool {
@@ -45,13 +46,12 @@ func (m *matcher) same(e, f *event) bool {
 	if e.segment == 0 {
 		return true
 	}
-	a, ok := m.there[e.segment]
-	b, back := m.back[f.segment]
-	if !ok && !back {
-		m.there[e.segment], m.back[f.segment] = f.segment, e.segment
+	known := m.there[e.segment]
+	if known == 0 && !m.taken[f.segment] {
+		m.there[e.segment], m.taken[f.segment] = f.segment, true
 		return true
 	}
-	return ok && back && a == f.segment && b == e.segment
+	return known == f.segment
 }
 
 // historyOf runs a trace and returns an event an operation, nil if the run cannot be compared: a property or a fault ended it.

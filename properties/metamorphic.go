@@ -86,22 +86,24 @@ var Repeatable = executor.Relation{
 // NamesDoNotMatter: ids are the program's own affair.
 var NamesDoNotMatter = executor.Relation{
 	ID: "renamed-ids", Claim: "A trace with its ids renamed comes to the same.", Source: "design: an id names an allocation, no more",
-	Check: sameAs("renamed", true, func(t *trace.Trace, rng *rand.Rand) (*trace.Trace, []int) {
-		names := map[uint64]uint64{}
-		fresh := rng.Uint64N(1 << 40)
-		ops := slices.Clone(t.Ops)
-		for i := range ops {
-			switch op := &ops[i]; op.Kind {
-			case trace.Alloc:
-				names[op.ID] = fresh // also when an id is used again
-				fresh += 1 + rng.Uint64N(100)
-				op.ID = names[op.ID]
-			case trace.Free, trace.Record, trace.Use:
-				op.ID = names[op.ID]
-			}
+	Check: sameAs("renamed", true, renamed, nil),
+}
+
+func renamed(t *trace.Trace, rng *rand.Rand) (*trace.Trace, []int) {
+	names := map[uint64]uint64{}
+	fresh := rng.Uint64N(1 << 40)
+	ops := slices.Clone(t.Ops)
+	for i := range ops {
+		switch op := &ops[i]; op.Kind {
+		case trace.Alloc:
+			names[op.ID] = fresh // also when an id is used again
+			fresh += 1 + rng.Uint64N(100)
+			op.ID = names[op.ID]
+		case trace.Free, trace.Record, trace.Use:
+			op.ID = names[op.ID]
 		}
-		return with(t, ops), identity(len(ops))
-	}, nil),
+	}
+	return with(t, ops), identity(len(ops))
 }
 
 // FreeOrder: frees between two allocations commute.
@@ -109,36 +111,38 @@ var FreeOrder = executor.Relation{
 	ID:     "free-order",
 	Claim:  "The order of frees in a row, without uses on other streams, changes no later decision.",
 	Source: "contracts P5 (coalescing is confluent)",
-	Check: sameAs("P5", false, func(t *trace.Trace, rng *rand.Rand) (*trace.Trace, []int) {
-		ops, at := slices.Clone(t.Ops), identity(len(t.Ops))
-		recorded := map[uint64]bool{}
-		moved := false
-		for i := 0; i < len(ops); i++ {
-			switch ops[i].Kind {
-			case trace.Alloc:
-				delete(recorded, ops[i].ID)
-			case trace.Record:
-				recorded[ops[i].ID] = true
-			}
-			end := i
-			for end < len(ops) && ops[end].Kind == trace.Free && !recorded[ops[end].ID] {
-				end++
-			}
-			if end-i < 2 {
-				continue
-			}
-			rng.Shuffle(end-i, func(a, b int) { ops[i+a], ops[i+b] = ops[i+b], ops[i+a] })
-			for k := i; k < end; k++ {
-				at[k] = -1
-			}
-			moved = true
-			i = end - 1
+	Check:  sameAs("P5", false, freesShuffled, nil),
+}
+
+func freesShuffled(t *trace.Trace, rng *rand.Rand) (*trace.Trace, []int) {
+	ops, at := slices.Clone(t.Ops), identity(len(t.Ops))
+	recorded := map[uint64]bool{}
+	moved := false
+	for i := 0; i < len(ops); i++ {
+		switch ops[i].Kind {
+		case trace.Alloc:
+			delete(recorded, ops[i].ID)
+		case trace.Record:
+			recorded[ops[i].ID] = true
 		}
-		if !moved {
-			return nil, nil
+		end := i
+		for end < len(ops) && ops[end].Kind == trace.Free && !recorded[ops[end].ID] {
+			end++
 		}
-		return with(t, ops), at
-	}, nil),
+		if end-i < 2 {
+			continue
+		}
+		rng.Shuffle(end-i, func(a, b int) { ops[i+a], ops[i+b] = ops[i+b], ops[i+a] })
+		for k := i; k < end; k++ {
+			at[k] = -1
+		}
+		moved = true
+		i = end - 1
+	}
+	if !moved {
+		return nil, nil
+	}
+	return with(t, ops), at
 }
 
 // AllocThenFree: a block taken from the cache and given back at once leaves no trace.
@@ -179,16 +183,14 @@ func insertPairs(t *trace.Trace, rng *rand.Rand) (*trace.Trace, []int) {
 		case trace.Conf, trace.Fraction:
 			return nil, nil // garbage collection may be switched on, or a block be oversize now
 		case trace.Free:
-			was := live[op.ID]
-			if was.bytes == 0 || recorded[op.ID] || rng.IntN(4) > 0 {
-				continue
+			if was := live[op.ID]; was.bytes > 0 && !recorded[op.ID] && rng.IntN(4) == 0 {
+				n := 1 + rng.Uint64N(was.bytes)
+				if smallSize(n) != smallSize(was.bytes) || rng.IntN(2) == 0 {
+					n = was.bytes
+				}
+				ops = append(ops, trace.Op{Kind: trace.Alloc, ID: id, Bytes: n, Stream: was.stream}, trace.Op{Kind: trace.Free, ID: id})
+				id++
 			}
-			n := 1 + rng.Uint64N(was.bytes)
-			if smallSize(n) != smallSize(was.bytes) || rng.IntN(2) == 0 {
-				n = was.bytes
-			}
-			ops = append(ops, trace.Op{Kind: trace.Alloc, ID: id, Bytes: n, Stream: was.stream}, trace.Op{Kind: trace.Free, ID: id})
-			id++
 		}
 	}
 	if len(ops) == len(t.Ops) {
@@ -241,30 +243,32 @@ var StartsAnew = executor.Relation{
 	ID:     "starts-anew",
 	Claim:  "A trace run again after everything was freed and the cache emptied comes to the same: it can be split where nothing is live.",
 	Source: "contracts E3, P2",
-	Check: sameAs("split", false, func(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) {
-		if changesSettings(t) || usesPools(t) {
-			return nil, nil // the second time would begin with other settings
+	Check:  sameAs("split", false, runTwice, nil),
+}
+
+func runTwice(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) {
+	if changesSettings(t) || usesPools(t) {
+		return nil, nil // the second time would begin with other settings
+	}
+	ops := slices.Clone(t.Ops)
+	var live []uint64
+	for _, op := range t.Ops {
+		switch op.Kind {
+		case trace.Alloc:
+			live = append(live, op.ID)
+		case trace.Free:
+			live = slices.DeleteFunc(live, func(id uint64) bool { return id == op.ID })
 		}
-		ops := slices.Clone(t.Ops)
-		var live []uint64
-		for _, op := range t.Ops {
-			switch op.Kind {
-			case trace.Alloc:
-				live = append(live, op.ID)
-			case trace.Free:
-				live = slices.DeleteFunc(live, func(id uint64) bool { return id == op.ID })
-			}
-		}
-		for _, id := range live {
-			ops = append(ops, trace.Op{Kind: trace.Free, ID: id})
-		}
-		ops = append(ops, trace.Op{Kind: trace.Sync, Stream: trace.AllStreams}, trace.Op{Kind: trace.EmptyCache})
-		at := make([]int, len(t.Ops))
-		for i := range at {
-			at[i] = len(ops) + i
-		}
-		return with(t, append(ops, t.Ops...)), at
-	}, nil),
+	}
+	for _, id := range live {
+		ops = append(ops, trace.Op{Kind: trace.Free, ID: id})
+	}
+	ops = append(ops, trace.Op{Kind: trace.Sync, Stream: trace.AllStreams}, trace.Op{Kind: trace.EmptyCache})
+	at := make([]int, len(t.Ops))
+	for i := range at {
+		at[i] = len(ops) + i
+	}
+	return with(t, append(ops, t.Ops...)), at
 }
 
 // StreamsApart and PoolsApart: what is free in one stream or pool is not looked at by another.
@@ -273,7 +277,7 @@ var StreamsApart = executor.Relation{
 	Claim:  "While memory suffices, what a stream gets does not depend on the allocations of other streams.",
 	Source: "contracts P3 (until a purchase fails; not with garbage collection or a limit)",
 	Check: func(c *executor.Case) (*executor.Violation, error) {
-		return apart(c, "P3", func(op *trace.Op) int { return int(op.Stream) })
+		return apart(c, "P3", func(_ *allocators.Promise, op *trace.Op) int { return int(op.Stream) })
 	},
 }
 
@@ -283,11 +287,7 @@ var PoolsApart = executor.Relation{
 	Claim:  "While memory suffices, what small requests get does not depend on large ones, and the other way round.",
 	Source: "contracts P4 (on the conditions of P3)",
 	Check: func(c *executor.Case) (*executor.Violation, error) {
-		p, err := promiseOf(c)
-		if err != nil || p.Kind == allocators.PromiseNone {
-			return nil, err
-		}
-		return apart(c, "P4", func(op *trace.Op) int {
+		return apart(c, "P4", func(p *allocators.Promise, op *trace.Op) int {
 			if p.Round(max(op.Bytes, 1)) <= smallLimit {
 				return 0
 			}
@@ -297,7 +297,7 @@ var PoolsApart = executor.Relation{
 }
 
 // apart runs the allocations of each class alone, on a device that refuses nothing, and compares them with the whole.
-func apart(c *executor.Case, rule string, class func(*trace.Op) int) (*executor.Violation, error) {
+func apart(c *executor.Case, rule string, class func(*allocators.Promise, *trace.Op) int) (*executor.Violation, error) {
 	p, err := promiseOf(c)
 	t := c.Trace.First(relatedOps)
 	if err != nil || p.Kind == allocators.PromiseNone || p.HasLimit || changesSettings(t) || usesPools(t) {
@@ -310,7 +310,7 @@ func apart(c *executor.Case, rule string, class func(*trace.Op) int) (*executor.
 		of[i] = -1
 		switch op := &t.Ops[i]; op.Kind {
 		case trace.Alloc:
-			of[i] = class(op)
+			of[i] = class(&p, op)
 			names[op.ID] = of[i]
 			classes[of[i]] = true
 		case trace.Free, trace.Record, trace.Use:
@@ -337,10 +337,7 @@ func apart(c *executor.Case, rule string, class func(*trace.Op) int) (*executor.
 			return nil, err
 		}
 		m := newMatcher()
-		for j := range alone {
-			if from[j] >= len(whole) {
-				break
-			}
+		for j := 0; j < len(alone) && from[j] < len(whole); j++ {
 			if e := &whole[from[j]]; !m.same(e, &alone[j]) {
 				return executor.Broken(rule, "operation %d (%s): %s; with the allocations of its class alone: %s", from[j], &t.Ops[from[j]], e, &alone[j]), nil
 			}

@@ -120,16 +120,16 @@ func (w *twin) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
 
 func (w *twin) Free(addr device.Addr) error {
 	err := w.Allocator.Free(addr)
-	if b := w.blocks[addr]; b != nil && w.broken == nil {
-		w.r.Free(b)
+	if w.broken == nil {
+		w.r.Free(w.blocks[addr])
 		delete(w.blocks, addr)
 	}
 	return err
 }
 
 func (w *twin) Record(addr device.Addr, s device.Stream) error {
-	if b := w.blocks[addr]; b != nil && w.broken == nil {
-		w.r.Record(b, s)
+	if w.broken == nil {
+		w.r.Record(w.blocks[addr], s)
 	}
 	return w.Allocator.Record(addr, s)
 }

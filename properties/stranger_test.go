@@ -23,6 +23,7 @@ type shelf struct {
 	size       uint64
 	live       map[device.Addr]uint64
 	frees      int
+	kept       device.Addr
 	// alloc and free replace what it does, where they are set.
 	alloc func(s *shelf, n uint64) (allocators.Block, error)
 	free  func(s *shelf, a device.Addr) error
@@ -259,6 +260,23 @@ type recording struct{ *shelf }
 
 func (recording) Record(device.Addr, device.Stream) error { return nil }
 
+// through buys each block; what becomes of it when it is freed is up to do.
+func through(do func(s *shelf, a device.Addr) error) executor.Target {
+	return shelves(func(s *shelf) {
+		s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
+			a, err := s.dev.Malloc(n)
+			s.live[a] = n
+			return allocators.Block{Addr: a, Size: n}, err
+		}
+		s.free = func(s *shelf, a device.Addr) error {
+			if err := s.take(a); err != nil {
+				return err
+			}
+			return do(s, a)
+		}
+	})
+}
+
 // TestStrangersOverRuns: what is claimed of an allocator that declares nothing, of several runs. In the trace blocks of
 // different life are freed, and their addresses handed out again.
 func TestStrangersOverRuns(t *testing.T) {
@@ -274,22 +292,6 @@ func TestStrangersOverRuns(t *testing.T) {
 			a, err := plain.New(d)
 			return wrap(a.(*shelf)), err
 		}}
-	}
-	// through buys each block; what becomes of it when it is freed is the case's.
-	through := func(do func(s *shelf, a device.Addr) error) executor.Target {
-		return shelves(func(s *shelf) {
-			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
-				a, err := s.dev.Malloc(n)
-				s.live[a] = n
-				return allocators.Block{Addr: a, Size: n}, err
-			}
-			s.free = func(s *shelf, a device.Addr) error {
-				if err := s.take(a); err != nil {
-					return err
-				}
-				return do(s, a)
-			}
-		})
 	}
 	// keeps is through with what was freed kept for requests of the same size, and given back at each request of another, from its largest
 	// size on not.
@@ -427,5 +429,214 @@ func TestStrangersOverRuns(t *testing.T) {
 			require.NotNil(t, f)
 			require.Equal(t, c.rule, f.Property+"/"+f.Rule, f.String())
 		})
+	}
+}
+
+// elsewhere lives in a process of its own, as far as the harness knows.
+type elsewhere struct{ allocators.Allocator }
+
+func (elsewhere) FollowSync(device.Stream) error { return nil }
+func (elsewhere) FollowForeign(uint64) error     { return nil }
+
+// listedElsewhere lists its blocks from there.
+type listedElsewhere struct {
+	*listed
+	elsewhere
+}
+
+func (l listedElsewhere) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
+	return l.listed.Alloc(n, s)
+}
+func (l listedElsewhere) Free(a device.Addr) error { return l.listed.Free(a) }
+
+// TestWrongCallsElsewhere: an allocator in a process of its own is asked only if it lists its blocks: a C library's free may crash.
+func TestWrongCallsElsewhere(t *testing.T) {
+	t.Parallel()
+	takesAll := shelves(func(s *shelf) { s.free = func(s *shelf, a device.Addr) error { _ = s.take(a); return nil } })
+	for name, c := range map[string]struct {
+		wrap  func(*shelf) allocators.Allocator
+		asked bool
+	}{
+		"here":            {func(s *shelf) allocators.Allocator { return s }, true},
+		"elsewhere":       {func(s *shelf) allocators.Allocator { return elsewhere{s} }, false},
+		"elsewhere, seen": {func(s *shelf) allocators.Allocator { return listedElsewhere{listed: listing(s)} }, true},
+	} {
+		tr, err := trace.ParseString(name, "alloc 0 1000\nalloc 1 1000\nfree 0\n")
+		require.NoError(t, err)
+		v, err := properties.WrongCalls.Check(&executor.Case{Trace: tr, Capacity: 100 * mib, NewDevice: simulated,
+			Target: executor.Target{Name: name, New: func(d device.Device) (allocators.Allocator, error) {
+				a, err := takesAll.New(d)
+				return c.wrap(a.(*shelf)), err
+			}}})
+		require.NoError(t, err)
+		require.Equal(t, c.asked, v != nil, name)
+	}
+}
+
+// listing is a shelf that lists its blocks and counts nothing.
+func listing(s *shelf) *listed {
+	return &listed{shelf: s, count: func(*allocators.Stats, uint64, bool) {}}
+}
+
+// TestWrongCallsAreFew: after which operations wrong calls are made, and about which blocks: each costs a call, and in a long trace most
+// places are like others.
+func TestWrongCallsAreFew(t *testing.T) {
+	t.Parallel()
+	// ask returns, by operation, the offsets at which something was freed that was not live; foreign addresses have offset -1.
+	ask := func(text string, list bool) map[int][]int {
+		op, wrong := -1, map[int][]int{}
+		plain := shelves(func(s *shelf) {
+			s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
+				op++
+				return s.place(n, 1)
+			}
+			s.free = func(s *shelf, a device.Addr) error {
+				err := s.take(a)
+				if err == nil {
+					op++
+				} else if off := uint64(a - s.base); off < s.size {
+					wrong[op] = append(wrong[op], int(off))
+				} else {
+					wrong[op] = append(wrong[op], -1)
+				}
+				return err
+			}
+		})
+		tr, err := trace.ParseString("few", text)
+		require.NoError(t, err)
+		v, err := properties.WrongCalls.Check(&executor.Case{Trace: tr, Capacity: 100 * mib, NewDevice: simulated,
+			Target: executor.Target{Name: "few", New: func(d device.Device) (allocators.Allocator, error) {
+				a, err := plain.New(d)
+				if list {
+					return listing(a.(*shelf)), err
+				}
+				return a, err
+			}}})
+		require.NoError(t, err)
+		require.Nil(t, v)
+		return wrong
+	}
+	var text strings.Builder
+	for i := range 32 {
+		fmt.Fprintf(&text, "alloc %d 512\nfree %d\n", i, i)
+	}
+	asked := ask(text.String(), false)
+	for op := range 64 {
+		require.Equal(t, op%4 == 0 || op%6 == 3, asked[op] != nil, "operation %d", op)
+	}
+	// 36 blocks, of which the first 18 are freed again.
+	text.Reset()
+	for i := range 36 {
+		fmt.Fprintf(&text, "alloc %d 512\n", i)
+	}
+	for i := range 18 {
+		fmt.Fprintf(&text, "free %d\n", i)
+	}
+	text.WriteString("alloc 40 512\n")
+	var followed, ofList []int
+	for i := range 16 {
+		followed = append(followed, 512*(i+2))
+	}
+	for i := range 16 {
+		followed = append(followed, 512*(i+21)+256)
+	}
+	for i := range 17 {
+		ofList = append(ofList, 512*i)
+	}
+	require.Equal(t, append(followed, -1), ask(text.String(), false)[54])
+	require.Equal(t, append(ofList, -1), ask(text.String(), true)[54])
+	require.Equal(t, map[int][]int{0: {-1}}, ask("alloc 0 0\nfree 0\n", false), "the null address is no block")
+	// A block of one byte has no inner address.
+	require.Equal(t, map[int][]int{0: {-1}}, ask("alloc 0 1\n", false))
+	require.Equal(t, map[int][]int{0: {1, -1}}, ask("alloc 0 1\n", true))
+}
+
+// promising promises that it never refuses what its blocks could serve.
+type promising struct{ *shelf }
+
+func (promising) Promise() allocators.Promise { return allocators.Promise{Kind: allocators.PromiseN} }
+
+// emptying has a cache to empty, it says.
+type emptying struct{ *shelf }
+
+func (emptying) EmptyCache() error { return nil }
+
+// TestGivesBack: of whom it is asked whether what is kept grows, and how a leak is told from a cache. kept is how many pages of 2 MiB are
+// kept after each run of one request; the last figure stays.
+func TestGivesBack(t *testing.T) {
+	t.Parallel()
+	const one = "alloc 0 1MiB\nfree 0\n"
+	const page = 2 * mib
+	rising := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}
+	self := func(s *shelf) allocators.Allocator { return s }
+	leak := func(held ...any) string {
+		return fmt.Sprintf("leak: nothing is live, and the allocator holds %d bytes of the device after the trace has been run once, "+
+			"%d after %d times, %d after %d times", held...)
+	}
+	for _, c := range []struct {
+		name, text string
+		kept       []int
+		refuse     int // in this run, if there is one
+		wrap       func(*shelf) allocators.Allocator
+		want       string
+	}{
+		{"leaks", one, rising, 0, self, leak(1*page, 7*page, 7, 13*page, 13)},
+		{"leaks half as much later", one, []int{10, 12, 14, 16, 18, 20, 22, 23, 24, 25, 26, 27, 28}, 0, self, leak(10*page, 22*page, 7, 28*page, 13)},
+		{"leaks less than half as much later", one, []int{10, 12, 14, 16, 18, 20, 22, 23, 24, 25, 26, 27, 27}, 0, self, ""},
+		{"settles", one, []int{1, 2, 3, 4, 5, 6, 7}, 0, self, ""},
+		{"is back where it was, and there it stays", one, []int{5, 6, 7, 8, 9, 6, 5}, 0, self, ""},
+		{"settles at once", one, []int{5, 6, 7, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, 0, self, ""},
+		{"leaks until it is full, five times", one, rising, 6, self, leak(1*page, 3*page, 3, 5*page, 5)},
+		{"leaks until it is full, four times", one, rising, 5, self, ""},
+		{"with a pool", "pool begin 1\n" + one + "pool end 1\n", rising, 0, self, ""},
+		{"that promises", one, rising, 0, func(s *shelf) allocators.Allocator { return promising{s} }, ""},
+		{"that empties its cache", one, rising, 0, func(s *shelf) allocators.Allocator { return emptying{s} }, ""},
+		{"elsewhere", one, rising, 0, func(s *shelf) allocators.Allocator { return elsewhere{s} }, ""},
+		{"fails", one, rising, -3, self, "refused-call: on a device of 419430400 bytes, at operation 0 (alloc 0 1048576): " +
+			"the allocation failed with an error that is no refusal (one is an *allocators.OOMError or wraps device.ErrOutOfMemory): sorry"},
+	} {
+		tr, err := trace.ParseString(c.name, c.text)
+		require.NoError(t, err)
+		v, err := properties.GivesBack.Check(&executor.Case{Trace: tr, Capacity: 100 * mib, NewDevice: simulated,
+			Target: executor.Target{Name: c.name, New: func(d device.Device) (allocators.Allocator, error) {
+				s := &shelf{dev: d, live: map[device.Addr]uint64{}}
+				runs, kept := 0, []device.Addr{}
+				s.alloc = func(s *shelf, n uint64) (allocators.Block, error) {
+					switch runs++; {
+					case runs == c.refuse:
+						return allocators.Block{}, device.ErrOutOfMemory
+					case runs == -c.refuse:
+						return allocators.Block{}, errors.New("sorry")
+					}
+					a, err := s.dev.Malloc(n)
+					s.live[a] = n
+					return allocators.Block{Addr: a, Size: n}, err
+				}
+				s.free = func(s *shelf, a device.Addr) error {
+					want := c.kept[min(runs, len(c.kept))-1]
+					if err := errors.Join(s.take(a), s.dev.Free(a)); err != nil {
+						return err
+					}
+					for ; len(kept) < want; kept = append(kept, a) {
+						var err error
+						if a, err = s.dev.Malloc(page); err != nil {
+							return err
+						}
+					}
+					for ; len(kept) > want; kept = kept[1:] {
+						if err := s.dev.Free(kept[0]); err != nil {
+							return err
+						}
+					}
+					return nil
+				}
+				return c.wrap(s), nil
+			}}})
+		require.NoError(t, err)
+		got := ""
+		if v != nil {
+			got = v.Rule + ": " + v.Detail
+		}
+		require.Equal(t, c.want, got, c.name)
 	}
 }
