@@ -551,11 +551,6 @@ func TestWrongCallsAreFew(t *testing.T) {
 	require.Equal(t, map[int][]int{0: {1, -1}}, ask("alloc 0 1\n", true))
 }
 
-// promising promises that it never refuses what its blocks could serve.
-type promising struct{ *shelf }
-
-func (promising) Promise() allocators.Promise { return allocators.Promise{Kind: allocators.PromiseN} }
-
 // emptying has a cache to empty, it says.
 type emptying struct{ *shelf }
 
