@@ -1,6 +1,7 @@
 package properties
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/shatter-gpu/shatter/allocators"
@@ -8,9 +9,12 @@ import (
 
 // maxWitness is the largest set that the exact search looks for; beyond it, or with too many blocks, the choice is greedy.
 const (
-	maxWitness = 48
+	maxWitness = 32
 	maxTable   = 20_000_000
 )
+
+// tableFits tells whether the table for sets of up to most of so many keepers is small enough.
+func tableFits(keepers, most int) bool { return keepers*(most+1)*2 <= maxTable }
 
 // keeper is a live block with the units it lies in: whole classic segments, pages of expandable ones.
 type keeper struct {
@@ -29,10 +33,10 @@ type keeper struct {
 func (f *finder) emptied() (set []int, exact bool) {
 	deficit := f.deficit()
 	keepers := f.keepers()
-	if deficit == 0 || len(keepers) == 0 {
+	if deficit == 0 {
 		return nil, false
 	}
-	for k := 4; k <= maxWitness && len(keepers)*(k+1)*2 <= maxTable; k *= 2 {
+	for k := 4; k <= maxWitness && tableFits(len(keepers), k); k *= 2 {
 		if set := fewest(keepers, min(k, len(keepers)), deficit); set != nil {
 			return set, true
 		}
@@ -80,19 +84,20 @@ func fewest(keepers []keeper, most int, bytes uint64) []int {
 				continue
 			}
 			n, clean := s/2, s%2 == 1
-			continues := i > 0 && !p.newSegment && keepers[i-1].last == p.first
+			continues := !p.newSegment && keepers[i-1].last == p.first
 			if !continues {
 				if clean {
 					got += int64(keepers[i-1].unit)
 				}
 				clean = true
 			}
-			for free := range 2 {
-				if n+free > most || free == 1 && p.fixed {
-					continue
-				}
+			ways := 2
+			if n == most || p.fixed {
+				ways = 1 // it stays
+			}
+			for free := range ways {
 				sum, c := got, clean && free == 1
-				if p.last > p.first {
+				if p.last != p.first {
 					if c {
 						sum += int64(p.unit)
 					}
@@ -120,7 +125,7 @@ func fewest(keepers []keeper, most int, bytes uint64) []int {
 		if s%2 == 1 {
 			got += int64(keepers[len(keepers)-1].unit)
 		}
-		if got < 0 || uint64(got) < bytes {
+		if uint64(got) < bytes {
 			continue
 		}
 		return backtrack(keepers, from, width, s)
@@ -176,26 +181,15 @@ func (f *finder) greedy(keepers []keeper, bytes uint64) []int {
 		}
 	}
 	slices.SortStableFunc(groups, func(a, b group) int {
-		x, y := a.bytes/uint64(len(a.blocks)), b.bytes/uint64(len(b.blocks))
-		switch {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return 0
+		return cmp.Compare(b.bytes/uint64(len(b.blocks)), a.bytes/uint64(len(a.blocks)))
 	})
 	var set []int
 	var sum uint64
 	for _, g := range groups {
-		if sum >= bytes {
-			break
+		if sum < bytes && !g.fixed {
+			set = append(set, g.blocks...)
+			sum += g.bytes
 		}
-		if g.fixed {
-			continue
-		}
-		set = append(set, g.blocks...)
-		sum += g.bytes
 	}
 	if sum < bytes {
 		return nil

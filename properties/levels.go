@@ -82,7 +82,7 @@ func (p *predictor) demands(s *executor.State, q *request) executor.Demands {
 				requested += b.Requested
 				live += b.Size
 				used = true
-				if g.Expandable && page > 0 && !keeps {
+				if g.Expandable && page != 0 && !keeps {
 					first, last := uint64(b.Addr-g.Addr)/page, (uint64(b.End()-g.Addr)-1)/page
 					kept += (last + 1 - max(first, next)) * page
 					next = last + 1
@@ -104,9 +104,9 @@ func (p *predictor) demands(s *executor.State, q *request) executor.Demands {
 	d.Free[executor.LevelBytes] = less(requested)
 	d.Free[executor.LevelRounded] = less(live)
 	d.Free[executor.LevelSettled] = less(live + pending)
-	d.Known = 1<<executor.LevelBytes | 1<<executor.LevelRounded | 1<<executor.LevelSettled
-	if s.Unsized {
-		d.Known = 1 << executor.LevelBytes
+	d.Known = 1 << executor.LevelBytes
+	if !s.Unsized {
+		d.Known |= 1<<executor.LevelRounded | 1<<executor.LevelSettled
 	}
 	if capacity > 0 {
 		d.Fill = float64(requested) / float64(capacity)

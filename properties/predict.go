@@ -35,7 +35,7 @@ const (
 func (q *request) category(g *allocators.SegmentInfo) int {
 	c := 0
 	if g.Stream != q.stream {
-		c |= otherStream
+		c = otherStream
 	}
 	if g.Small != q.small || g.Pool != q.pool {
 		c |= otherPool
@@ -194,7 +194,7 @@ func (p *predictor) affords(q *request, need, charge uint64) bool {
 
 // purchase tells whether memory can be bought after a full flush, with some rules relaxed.
 func (p *predictor) purchase(q *request, relaxed executor.Relaxation) bool {
-	if relaxed&executor.RelaxPool != 0 && p.keptApart > 0 { // pools give up what they keep apart
+	if relaxed&executor.RelaxPool != 0 { // pools give up what they keep apart
 		apart := p.keptApart
 		p.kept, p.flushed, p.keptApart = p.kept-apart, p.flushed+apart, 0
 		defer func() { p.kept, p.flushed, p.keptApart = p.kept+apart, p.flushed-apart, apart }()

@@ -82,7 +82,8 @@ func (p *predictor) measureRooms(g *allocators.SegmentInfo, list []allocators.Bl
 // need is what must be mapped to get size bytes from item start on (specification 17.4); short is what the run lacks.
 func (p *predictor) need(start int, size, unit uint64) (need, short uint64) {
 	short = size
-	for _, it := range p.items[start:] {
+	for k := start; k < len(p.items) && short != 0; k++ {
+		it := &p.items[k]
 		if it.state == allocators.Live {
 			break
 		}
@@ -92,9 +93,6 @@ func (p *predictor) need(start int, size, unit uint64) (need, short uint64) {
 			need += got
 		}
 		short -= min(short, got)
-		if short == 0 {
-			break
-		}
 	}
 	return need, short
 }
@@ -123,11 +121,8 @@ func (p *predictor) flushSegment(g *allocators.SegmentInfo, list []allocators.Bl
 		for ; k < len(list) && (list[k].State == allocators.Free || list[k].State == allocators.Pending); k++ {
 			end += list[k].Size
 		}
-		first, last := roundUp(begin, page), end/page*page
-		if last <= first {
-			p.addItem(allocators.Free, end-begin)
-			continue
-		}
+		first := min(roundUp(begin, page), end)
+		last := max(end/page*page, first) // first to last: whole pages, if any
 		p.addItem(allocators.Free, first-begin)
 		p.addItem(allocators.Unmapped, last-first)
 		p.addItem(allocators.Free, end-last)

@@ -20,7 +20,7 @@ var ServedAsPromised = executor.Property{
 		"that the promise says can be bought.",
 	Source: "contracts 3.1 (N: if and only if; X), I8; specification 9, 10, 17.3",
 	Op: func(s *executor.State) *executor.Violation {
-		if s.Entered == nil || s.Entry == nil || s.Outcome != executor.OK || s.Promise.Kind == allocators.PromiseNone {
+		if s.Entered == nil || s.Entry == nil || s.Promise.Kind == allocators.PromiseNone {
 			return nil
 		}
 		p := predictors.Get().(*predictor)

@@ -49,6 +49,9 @@ const (
 	maxReplayOps = 4_000_000
 )
 
+// mostReplays is how many sets are replayed for a refusal at an operation.
+func mostReplays(op int) int { return min(maxReplays, max(1, maxReplayOps/(op+1))) }
+
 // FindWitness looks for the witness of the refusal at operation op of a trace, at a capacity, and confirms it by replays in
 // which the blocks are freed first. It returns nil if no set of live blocks serves the request.
 func FindWitness(p *executor.Program, t executor.Target, newDevice measure.NewDevice, capacity uint64, op int) (*Witness, error) {
@@ -271,7 +274,7 @@ func (f *finder) row() []int {
 			if list[to].State == allocators.Live {
 				live++
 			}
-			for from < to && size-list[from].Size >= f.request.size {
+			for size-list[from].Size >= f.request.size {
 				size -= list[from].Size
 				if list[from].State == allocators.Live {
 					live--
@@ -385,12 +388,10 @@ func (f *finder) deficit() uint64 {
 	if q.Kind == allocators.PromiseX {
 		need = roundUp(q.size, q.page)
 	}
-	var d uint64
-	if need > f.base.flushed {
-		d = need - f.base.flushed
-	}
-	if q.HasLimit && f.base.kept+q.buy > q.Limit {
-		d = max(d, f.base.kept+q.buy-q.Limit)
+	d := need - min(need, f.base.flushed)
+	if q.HasLimit {
+		charged := f.base.kept + q.buy
+		d = max(d, charged-min(charged, q.Limit))
 	}
 	return d
 }
@@ -398,7 +399,6 @@ func (f *finder) deficit() uint64 {
 // confirm replays the trace with the witness freed before the request; with alternatives, every set of that size as far as
 // the bounds allow.
 func (f *finder) confirm(w *Witness) error {
-	budget := min(maxReplays, max(1, maxReplayOps/(f.op+1)))
 	try := func(ids []uint64) error {
 		served, err := f.replay(ids)
 		if err != nil {
@@ -417,7 +417,7 @@ func (f *finder) confirm(w *Witness) error {
 	if w.Alternatives == 0 {
 		return try(ids)
 	}
-	return combinations(len(f.pins), len(w.Blocks), budget, func(pick []int) error {
+	return combinations(len(f.pins), len(w.Blocks), mostReplays(f.op), func(pick []int) error {
 		for i, k := range pick {
 			ids[i] = f.pin(f.pins[k]).ID
 		}
