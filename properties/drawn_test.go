@@ -64,9 +64,12 @@ func drawn(t *testing.T, picture string) *executor.View {
 	return v
 }
 
-// asks is a request of a size in MiB, with pages of 20 MiB, 2 MiB in the small pool, and nothing left at a device of so many MiB.
+// asks is a request of a size in MiB on a device of so many, with pages of 20 MiB, 2 MiB in the small pool.
 func asks(kind allocators.PromiseKind, size, capacity uint64) request {
-	q := request{n: size * mib, size: size * mib, buy: size * mib, page: 20 * mib, available: capacity * mib, reservation: roundUp(capacity*mib*9/8, 20*mib)}
+	q := request{
+		n: size * mib, size: size * mib, buy: size * mib, page: 20 * mib, available: capacity * mib,
+		reservation: roundUp(capacity*mib*9/8, 20*mib),
+	}
 	q.Kind, q.MaxSplitSize = kind, math.MaxUint64
 	q.PageSize = func(small bool) uint64 {
 		if small {
