@@ -166,6 +166,32 @@ func TestWitnessText(t *testing.T) {
 		require.Equal(t, c.want, text[1])
 		require.Equal(t, "  shown by replay: with them freed first the request is served", text[2])
 	}
+	two := []Pin{{ID: 3, Op: 4, Bytes: 7}, {ID: 5, Op: 6, Bytes: 8}}
+	for _, c := range []struct {
+		w    Witness
+		want []string
+	}{
+		{Witness{Blocks: two, Replays: 2, Served: 1}, []string{
+			"witness: 2 live blocks freed first suffice (a greedy choice, not the smallest set for certain):",
+			"  id 3 (7, operation 4), id 5 (8, operation 6)", "  predicted, but not borne out by replay (1 of 2 served)",
+		}},
+		{Witness{Blocks: two[:1], Any: two[1:], Exact: true, Replays: 1}, []string{
+			"witness: 1 live block freed first suffice (a smallest set):",
+			"  id 3 (7, operation 4)", "  predicted, but not borne out by replay (0 of 1 served)",
+			"  (of all live blocks fewer would do: 1 live block, the first id 5 of 8)",
+		}},
+		{Witness{Blocks: two, Any: two, Exact: true, Alternatives: 3, Each: 7, Replays: 3, Served: 3}, []string{
+			"witness: 3 live blocks of 7 each keep a segment or pages alone; any 2 of them freed first suffice",
+			"  for example id 3 (7, operation 4), id 5 (8, operation 6)", "  shown by replay: the request is served in 3 of 3 sets of 2",
+			"  (of all live blocks fewer would do: 2 live blocks, the first id 3 of 7)",
+		}},
+		{Witness{Blocks: two, Alternatives: 3, Replays: 3, Served: 1}, []string{
+			"witness: 3 live blocks each keep a segment or pages alone; any 2 of them freed first suffice",
+			"  for example id 3 (7, operation 4), id 5 (8, operation 6)", "  predicted, but not borne out by replay (1 of 3 served)",
+		}},
+	} {
+		require.Equal(t, c.want, c.w.Text(func(n uint64) string { return fmt.Sprint(n) }))
+	}
 }
 
 // TestKeepers: a block that ends where a page does lies in that page and not in the next one.

@@ -82,7 +82,7 @@ func (p *predictor) demands(s *executor.State, q *request) executor.Demands {
 				requested += b.Requested
 				live += b.Size
 				used = true
-				if g.Expandable && page > 0 && !keeps {
+				if g.Expandable && page != 0 && !keeps {
 					first, last := uint64(b.Addr-g.Addr)/page, (uint64(b.End()-g.Addr)-1)/page
 					kept += (last + 1 - max(first, next)) * page
 					next = last + 1

@@ -45,6 +45,12 @@ func TestFreeAtEachLevel(t *testing.T) {
 			[8]float64{20 - 1000.0/mib, 20 - 1.0/1024, 20 - 1.0/1024, 18, 18, 18, 18, 0}, "bytes rounded settled stream contiguous flushed"},
 		{"a page is larger", "expandable", "alloc 0 1000\nalloc 1 1049088\n", 20,
 			[8]float64{20 - 1000.0/mib, 20 - 1.0/1024, 20 - 1.0/1024, 18, 18, 18, 18, 0}, "bytes rounded settled stream contiguous flushed"},
+		{"pages that blocks share", "expandable", "alloc 0 15MiB\nalloc 1 30MiB\nalloc 2 15MiB\nalloc 3 15MiB\nfree 0\nfree 3\nalloc 4 50MiB\n", 100,
+			[8]float64{55, 55, 55, 55, 20, 40, 40, 0}, "bytes rounded settled stream"},
+		{"pages of a pool in use", "expandable", "pool begin 1\nalloc 0 40MiB\nfree 0\npool end 1\nalloc 1 70MiB\n", 100,
+			[8]float64{100, 100, 100, 60, 60, 60, 60, 0}, "bytes rounded settled"},
+		{"two are pending", "classic", "alloc 9 100MiB\nfree 9\nalloc 0 30MiB\nalloc 3 30MiB\nalloc 1 40MiB\nrecord 0 stream=7\nrecord 3 stream=7\n" +
+			"free 0\nfree 3\nalloc 2 60MiB\n", 100, [8]float64{60, 60, 0, 0, 0, 0, 0, 0}, "bytes rounded"},
 		{"pending", "classic", "alloc 9 100MiB\nfree 9\nalloc 0 60MiB\nalloc 1 40MiB\nrecord 0 stream=7\nfree 0\nalloc 2 60MiB\n", 100,
 			[8]float64{60, 60, 0, 0, 0, 0, 0, 0}, "bytes rounded"},
 	} {
@@ -64,6 +70,7 @@ func TestFreeAtEachLevel(t *testing.T) {
 		require.Equal(t, c.free, free, c.name)
 		require.Equal(t, c.broken, strings.Join(broken, " "), c.name)
 		require.Equal(t, executor.LevelSet(255), d.Known)
+		require.InDelta(t, 1-free[0]/float64(c.capacity), d.Fill, 1e-9)
 		for _, l := range executor.Levels() {
 			asked := refusals(t, c.alloc, tr, c.capacity*mib, properties.Asking(properties.NewJudge(), l))
 			require.Equal(t, d.Broken.Has(l), len(asked.Findings) == 1, "%s %s", c.name, l)
@@ -72,6 +79,17 @@ func TestFreeAtEachLevel(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLevelsWithoutPromise: of an allocator that declares nothing three levels are known, by its blocks' sizes.
+func TestLevelsWithoutPromise(t *testing.T) {
+	tr, err := trace.ParseString("direct", "alloc 0 1\nalloc 1 1\nalloc 2 1\nalloc 3 3MiB\n")
+	require.NoError(t, err)
+	res := refusals(t, "direct", tr, 8<<20, properties.NewJudge())
+	require.Len(t, res.Judgements, 1)
+	d := &res.Judgements[0].Demands
+	require.Equal(t, executor.LevelSet(1<<executor.LevelBytes|1<<executor.LevelRounded|1<<executor.LevelSettled), d.Known)
+	require.Equal(t, executor.LevelSet(1<<executor.LevelBytes), d.Broken)
 }
 
 // TestLevelsAreOrdered: along the chains the free bytes only fall, and neither purchase nor lookup is ever broken.
