@@ -242,7 +242,7 @@ func TestDeviceRefusedRules(t *testing.T) {
 // TestDeviceRoomRules: where nothing is promised, a refusal is false if the device has 20 MiB more than the request and was not asked,
 // or asked for far more.
 func TestDeviceRoomRules(t *testing.T) {
-	const n, slack = 100 * testMiB, 20 * testMiB
+	const n, slack = 100 * mib, 20 * mib
 	noMalloc := func(n uint64) device.Call { return device.Call{Kind: device.CallMallocFail, Size: n} }
 	create := func(n uint64) device.Call { return device.Call{Kind: device.CallCreate, Size: n} }
 	noCreate := func(n uint64) device.Call { return device.Call{Kind: device.CallCreateFail, Size: n} }
@@ -271,7 +271,7 @@ func TestDeviceRoomRules(t *testing.T) {
 		{name: "asked for more than that", free: n + slack, calls: []device.Call{noMalloc(2*n + slack + 1)}, wantRule: "device-has-room",
 			wantText: "the device has 125829120 bytes free, 20 MiB more than was asked for, and was asked for 230686721 at least"},
 		{name: "the least counts", free: n + slack, calls: []device.Call{noMalloc(9 * n), noMalloc(2 * n), noMalloc(8 * n)}},
-		{name: "chunks add up", free: n + slack, calls: []device.Call{create(n), create(testMiB), noCreate(20 * testMiB)}},
+		{name: "chunks add up", free: n + slack, calls: []device.Call{create(n), create(mib), noCreate(20 * mib)}},
 	} {
 		s := &executor.State{DeviceFree: c.free, Calls: c.calls, Reserves: c.reserves, AtStart: c.atStart, Bought: c.bought, BoughtAtStart: c.bought0}
 		rule, text := deviceHasRoom(s, &request{n: n})
@@ -285,24 +285,24 @@ func TestDeviceRoomRules(t *testing.T) {
 // TestRequestRules: what the judge asks about.
 func TestRequestRules(t *testing.T) {
 	s := &executor.State{
-		Operation: &trace.Op{Kind: trace.Alloc, Bytes: testMiB - 100, Stream: 3}, Capacity: 801 * testMiB, Foreign: testMiB, Promise: handX, Pool: 2, Held: true,
+		Operation: &trace.Op{Kind: trace.Alloc, Bytes: mib - 100, Stream: 3}, Capacity: 801 * mib, Foreign: mib, Promise: handX, Pool: 2, Held: true,
 	}
 	q := newRequest(s)
-	require.Equal(t, []uint64{testMiB - 100, testMiB, 2 * testMiB, 2 * testMiB, 800 * testMiB, 902 * testMiB},
+	require.Equal(t, []uint64{mib - 100, mib, 2 * mib, 2 * mib, 800 * mib, 902 * mib},
 		[]uint64{q.n, q.size, q.buy, q.page, q.available, q.reservation})
 	require.True(t, q.small && q.held)
 	require.Equal(t, device.Stream(3), q.stream)
-	s.Operation.Bytes = testMiB + 1
+	s.Operation.Bytes = mib + 1
 	require.False(t, newRequest(s).small)
 	s.Promise = allocators.Promise{}
 	q = newRequest(s)
-	require.Equal(t, []uint64{testMiB + 1, testMiB + 1, 0, 0, 800 * testMiB, 0}, []uint64{q.n, q.size, q.buy, q.page, q.available, q.reservation})
+	require.Equal(t, []uint64{mib + 1, mib + 1, 0, 0, 800 * mib, 0}, []uint64{q.n, q.size, q.buy, q.page, q.available, q.reservation})
 }
 
 // TestJudgeRules: each verdict and each rule of a false one, on states of one segment of 20 MiB on a device of 100, with a live block
 // of 3 MiB in it.
 func TestJudgeRules(t *testing.T) {
-	const live, pending, free, mib = allocators.Live, allocators.Pending, allocators.Free, testMiB
+	const live, pending, free = allocators.Live, allocators.Pending, allocators.Free
 	// held is the segment with blocks of some MiB in it, in turn; the first one is live.
 	type held = []allocators.BlockInfo
 	view := func(blocks held) *executor.View {

@@ -42,7 +42,6 @@ func TestAtMost(t *testing.T) {
 // TestGrowsUnflushed: what a first attempt can map, to the byte: what is mapped counts, and classic segments that are in use; the
 // limit and the device bound it, and the address space a new segment.
 func TestGrowsUnflushed(t *testing.T) {
-	const mib = 1 << 20
 	view := func(live bool) *executor.View {
 		v := &executor.View{}
 		state := allocators.Free
@@ -83,7 +82,6 @@ func TestGrowsUnflushed(t *testing.T) {
 
 // TestHistoryOf: what relations compare of each operation.
 func TestHistoryOf(t *testing.T) {
-	const mib = 1 << 20
 	tr, err := trace.ParseString("history", "alloc 0 3MiB\nalloc 1 100\nalloc 2 900MiB\nfree 0\nempty_cache\n")
 	require.NoError(t, err)
 	c := &executor.Case{NewDevice: func(capacity uint64) (device.Device, error) { return simdev.New(simdev.Options{Capacity: capacity}) }}

@@ -30,7 +30,6 @@ func refusals(t *testing.T, alloc string, tr *trace.Trace, capacity uint64, judg
 
 // TestFreeAtEachLevel: the examples of the contracts, sections 2 and 3.2, with the free bytes in MiB at the last refusal.
 func TestFreeAtEachLevel(t *testing.T) {
-	const mib = 1 << 20
 	for _, c := range []struct {
 		name, alloc, text string
 		capacity          uint64

@@ -33,7 +33,6 @@ func replayed(t *testing.T, alloc, capacity, text string) (refused []int, reserv
 
 // TestNotPromisedIsReachable: what is listed as not promised does not hold, each on its own trace.
 func TestNotPromisedIsReachable(t *testing.T) {
-	const mib = 1 << 20
 	shown := map[string]bool{}
 	for _, n := range properties.NotInvariants {
 		t.Run(n.ID, func(t *testing.T) {

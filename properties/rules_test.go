@@ -15,8 +15,6 @@ import (
 // Here each property is shown states made by hand, on both sides of every border, and what it says is compared to the letter.
 // Whether real faults come to such states is asked elsewhere (planted_test.go, bent_test.go).
 
-const testMiB = 1 << 20
-
 // says is what a violation says, empty if there is none.
 func says(v *executor.Violation) string {
 	if v == nil {
@@ -42,22 +40,22 @@ func checkRules(t *testing.T, hook func(*executor.State) *executor.Violation, ca
 // handPromise rounds, buys and maps as PyTorch does.
 func handPromise(kind allocators.PromiseKind, edit func(*allocators.Promise)) allocators.Promise {
 	p := allocators.Promise{
-		Kind: kind, MaxSplitSize: 1 << 62, MaxNonSplitRounding: 20 * testMiB,
+		Kind: kind, MaxSplitSize: 1 << 62, MaxNonSplitRounding: 20 * mib,
 		Round: func(n uint64) uint64 { return max(roundUp(n, 512), 512) },
 		SegmentSize: func(n uint64) uint64 {
 			switch {
-			case n <= testMiB:
-				return 2 * testMiB
-			case n < 10*testMiB:
-				return 20 * testMiB
+			case n <= mib:
+				return 2 * mib
+			case n < 10*mib:
+				return 20 * mib
 			}
-			return roundUp(n, 2*testMiB)
+			return roundUp(n, 2*mib)
 		},
 		PageSize: func(small bool) uint64 {
 			if small {
-				return 2 * testMiB
+				return 2 * mib
 			}
-			return 20 * testMiB
+			return 20 * mib
 		},
 	}
 	if edit != nil {
@@ -351,19 +349,19 @@ func TestPlacementRules(t *testing.T) {
 	// got is a request of n bytes that got size.
 	got := func(p allocators.Promise, n, size uint64) *executor.State {
 		r := large
-		if n <= testMiB {
+		if n <= mib {
 			r = small
 		}
 		return handed(p, n, allocators.Block{Addr: 0x1000, Size: size}, r, nil)
 	}
 	with := func(p allocators.Promise, edit func(*executor.State)) *executor.State {
-		return handed(p, 3*testMiB, allocators.Block{Addr: 0x1000, Size: 3 * testMiB}, large, edit)
+		return handed(p, 3*mib, allocators.Block{Addr: 0x1000, Size: 3 * mib}, large, edit)
 	}
 	down := handPromise(allocators.PromiseN, func(p *allocators.Promise) { p.Round = func(n uint64) uint64 { return n / 512 * 512 } })
-	max3 := handPromise(allocators.PromiseN, func(p *allocators.Promise) { p.MaxSplitSize = 3 * testMiB })
-	allows1 := handPromise(allocators.PromiseN, func(p *allocators.Promise) { p.MaxSplitSize, p.MaxNonSplitRounding = 3*testMiB, testMiB })
+	max3 := handPromise(allocators.PromiseN, func(p *allocators.Promise) { p.MaxSplitSize = 3 * mib })
+	allows1 := handPromise(allocators.PromiseN, func(p *allocators.Promise) { p.MaxSplitSize, p.MaxNonSplitRounding = 3*mib, mib })
 	checkRules(t, Placement.Op, []ruled{
-		{"right", got(handN, 3*testMiB, 3*testMiB), ""},
+		{"right", got(handN, 3*mib, 3*mib), ""},
 		{"refused", with(handN, func(s *executor.State) { s.Entry, s.Block.Size = nil, 1 }), ""},
 		{"in no region", with(handN, func(s *executor.State) { s.Region, s.Block.Size = nil, 1 }), ""},
 		{"nothing promised", with(allocators.Promise{}, func(s *executor.State) { s.Block.Size = 1 }), ""},
@@ -373,24 +371,24 @@ func TestPlacementRules(t *testing.T) {
 			"stream: a request of stream 1 got memory of stream 2"},
 		{"large from small", with(handN, func(s *executor.State) { s.Region.Small = true }),
 			"pool: a request of 3145728 bytes got memory of a segment for small requests"},
-		{"small from large", with(handN, func(s *executor.State) { s.Operation.Bytes = testMiB }),
+		{"small from large", with(handN, func(s *executor.State) { s.Operation.Bytes = mib }),
 			"pool: a request of 1048576 bytes got memory of a segment for large requests"},
-		{"the least large one from small", with(handN, func(s *executor.State) { s.Operation.Bytes, s.Region.Small = testMiB+1, true }),
+		{"the least large one from small", with(handN, func(s *executor.State) { s.Operation.Bytes, s.Region.Small = mib+1, true }),
 			"pool: a request of 1048577 bytes got memory of a segment for small requests"},
 
 		{"small, 512 too many", got(handN, 1000, 1536), "I3: a request of 1000 bytes, rounded to 1024, got a block of 1536: 512 bytes should have been split off"},
-		{"large, 1 MiB over", got(handN, 3*testMiB-1, 4*testMiB), ""},
-		{"large, more over", got(handN, 3*testMiB-1, 4*testMiB+512),
+		{"large, 1 MiB over", got(handN, 3*mib-1, 4*mib), ""},
+		{"large, more over", got(handN, 3*mib-1, 4*mib+512),
 			"I3: a request of 3145727 bytes, rounded to 3145728, got a block of 4194816: 1049088 bytes should have been split off"},
-		{"in an expandable segment nothing is over", got(handX, 3*testMiB, 3*testMiB+512),
+		{"in an expandable segment nothing is over", got(handX, 3*mib, 3*mib+512),
 			"I3: a request of 3145728 bytes, rounded to 3145728, got a block of 3146240: 512 bytes should have been split off"},
-		{"may be split still", got(max3, 3*testMiB-512, 4*testMiB),
+		{"may be split still", got(max3, 3*mib-512, 4*mib),
 			"I3: a request of 3145216 bytes, rounded to 3145216, got a block of 4194304: 1049088 bytes should have been split off"},
-		{"may not be split: the allowance", got(max3, 3*testMiB, 23*testMiB-1), ""},
-		{"may not be split: beyond the allowance", got(max3, 3*testMiB, 23*testMiB),
+		{"may not be split: the allowance", got(max3, 3*mib, 23*mib-1), ""},
+		{"may not be split: beyond the allowance", got(max3, 3*mib, 23*mib),
 			"I3: a request of 3145728 bytes, rounded to 3145728, got a block of 24117248: 20971520 bytes should have been split off"},
-		{"may not be split: a segment of its own", got(allows1, 3*testMiB, 20*testMiB), ""},
-		{"may not be split: larger than that", got(allows1, 3*testMiB, 20*testMiB+512),
+		{"may not be split: a segment of its own", got(allows1, 3*mib, 20*mib), ""},
+		{"may not be split: larger than that", got(allows1, 3*mib, 20*mib+512),
 			"I3: a request of 3145728 bytes, rounded to 3145728, got a block of 20972032: 17826304 bytes should have been split off"},
 	})
 
@@ -420,25 +418,25 @@ func TestPlacementRules(t *testing.T) {
 	}
 	const low = "I7: the block at 0x1000 was not placed at the low end: 512 free bytes lie before it"
 	checkRules(t, Placement.Op, []ruled{
-		{"alone", beside(handN, 3*testMiB, func(*allocators.Neighbourhood) {}), ""},
-		{"behind free bytes", beside(handN, 3*testMiB, before(allocators.Free)), low},
+		{"alone", beside(handN, 3*mib, func(*allocators.Neighbourhood) {}), ""},
+		{"behind free bytes", beside(handN, 3*mib, before(allocators.Free)), low},
 		{"behind free bytes, small", beside(handN, 1024, before(allocators.Free)), low},
-		{"behind a live block", beside(handN, 3*testMiB, before(allocators.Live)), ""},
-		{"what lay before is not a neighbour", beside(handN, 3*testMiB, func(n *allocators.Neighbourhood) { before(allocators.Free)(n); n.HasPrev = false }), ""},
-		{"touched, but not live", beside(handN, 3*testMiB, func(n *allocators.Neighbourhood) { before(allocators.Free)(n); n.Block.State = allocators.Free }), ""},
-		{"before much", beside(handN, 3*testMiB, behind(allocators.Free, testMiB+512)), ""},
-		{"before little", beside(handN, 3*testMiB, behind(allocators.Free, testMiB)),
+		{"behind a live block", beside(handN, 3*mib, before(allocators.Live)), ""},
+		{"what lay before is not a neighbour", beside(handN, 3*mib, func(n *allocators.Neighbourhood) { before(allocators.Free)(n); n.HasPrev = false }), ""},
+		{"touched, but not live", beside(handN, 3*mib, func(n *allocators.Neighbourhood) { before(allocators.Free)(n); n.Block.State = allocators.Free }), ""},
+		{"before much", beside(handN, 3*mib, behind(allocators.Free, mib+512)), ""},
+		{"before little", beside(handN, 3*mib, behind(allocators.Free, mib)),
 			"split: 1048576 bytes were split off behind the block at 0x1000; in the large pool 1 MiB or less is not"},
-		{"before little that is live", beside(handN, 3*testMiB, behind(allocators.Live, testMiB)), ""},
-		{"what lay behind is not a neighbour", beside(handN, 3*testMiB, func(n *allocators.Neighbourhood) {
-			behind(allocators.Free, testMiB)(n)
+		{"before little that is live", beside(handN, 3*mib, behind(allocators.Live, mib)), ""},
+		{"what lay behind is not a neighbour", beside(handN, 3*mib, func(n *allocators.Neighbourhood) {
+			behind(allocators.Free, mib)(n)
 			n.HasNext = false
 		}), ""},
 		{"small, before little", beside(handN, 1024, behind(allocators.Free, 512)), ""},
-		{"expandable, before little", beside(handX, 3*testMiB, behind(allocators.Free, 512)), ""},
-		{"may not be split", beside(max3, 3*testMiB, behind(allocators.Free, 2*testMiB)),
+		{"expandable, before little", beside(handX, 3*mib, behind(allocators.Free, 512)), ""},
+		{"may not be split", beside(max3, 3*mib, behind(allocators.Free, 2*mib)),
 			"split: a block for 3145728 bytes was split, 2097152 bytes lie behind it, although max_split_size is 3145728"},
-		{"may be split still", beside(max3, 3*testMiB-512, behind(allocators.Free, 2*testMiB)), ""},
+		{"may be split still", beside(max3, 3*mib-512, behind(allocators.Free, 2*mib)), ""},
 	})
 }
 
@@ -498,7 +496,7 @@ func TestDeviceCounterRules(t *testing.T) {
 }
 
 func TestWholePageRules(t *testing.T) {
-	const page = 20 * testMiB
+	const page = 20 * mib
 	mapped := func(edit func(v *executor.View)) *executor.State {
 		v := &executor.View{}
 		v.Segments = []allocators.SegmentInfo{{Addr: 512, Size: 2048, Count: 1}, {Addr: 1 << 40, Size: 3 * page, Expandable: true, First: 1, Count: 3}}
@@ -514,8 +512,8 @@ func TestWholePageRules(t *testing.T) {
 	checkRules(t, WholePages.Walk, []ruled{
 		{"right", mapped(func(*executor.View) {}), ""},
 		{"nothing promised", none, ""},
-		{"small pages", mapped(func(v *executor.View) { v.Segments[1].Small, v.Blocks[2].Size = true, page-2*testMiB }), ""},
-		{"an odd reservation", mapped(func(v *executor.View) { v.Segments[1].Size += 2 * testMiB }),
+		{"small pages", mapped(func(v *executor.View) { v.Segments[1].Small, v.Blocks[2].Size = true, page-2*mib }), ""},
+		{"an odd reservation", mapped(func(v *executor.View) { v.Segments[1].Size += 2 * mib }),
 			"X3: the reservation at 0x10000000000 has 65011712 bytes, no multiple of the page of 20971520"},
 		{"begins within a page", mapped(func(v *executor.View) { v.Blocks[2].Addr += 512 }),
 			"X1: 20971520 bytes without memory at offset 20972032 of the segment at 0x10000000000 do not lie on pages of 20971520"},
@@ -526,7 +524,7 @@ func TestWholePageRules(t *testing.T) {
 }
 
 func TestReturnedRules(t *testing.T) {
-	const page = 20 * testMiB
+	const page = 20 * mib
 	base := device.Addr(1 << 40)
 	// emptied is the state behind an empty_cache: a classic segment with a live block and a rest, and an expandable one of four pages, of
 	// which a live block keeps the second.
