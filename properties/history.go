@@ -104,6 +104,9 @@ func usesPools(t *trace.Trace) bool {
 	return false
 }
 
+// begun tells whether a trace begins with a state (operations segment and block).
+func begun(t *trace.Trace) bool { return len(t.Ops) > 0 && t.Ops[0].Kind.Starts() }
+
 // promised tells whether the allocator declares a promise, and what.
 func promiseOf(c *executor.Case) (allocators.Promise, error) {
 	dev, err := c.NewDevice(c.Capacity)

@@ -95,7 +95,7 @@ func renamed(t *trace.Trace, rng *rand.Rand) (*trace.Trace, []int) {
 	ops := slices.Clone(t.Ops)
 	for i := range ops {
 		switch op := &ops[i]; op.Kind {
-		case trace.Alloc:
+		case trace.Alloc, trace.Block:
 			names[op.ID] = fresh // also when an id is used again
 			fresh += 1 + rng.Uint64N(100)
 			op.ID = names[op.ID]
@@ -247,8 +247,8 @@ var StartsAnew = executor.Relation{
 }
 
 func runTwice(t *trace.Trace, _ *rand.Rand) (*trace.Trace, []int) {
-	if changesSettings(t) || usesPools(t) {
-		return nil, nil // the second time would begin with other settings
+	if changesSettings(t) || usesPools(t) || begun(t) {
+		return nil, nil // the second time would begin with other settings, or not with what the first began with
 	}
 	ops := slices.Clone(t.Ops)
 	var live []uint64
@@ -300,7 +300,7 @@ var PoolsApart = executor.Relation{
 func apart(c *executor.Case, rule string, class func(*allocators.Promise, *trace.Op) int) (*executor.Violation, error) {
 	p, err := promiseOf(c)
 	t := c.Trace.First(relatedOps)
-	if err != nil || p.Kind == allocators.PromiseNone || p.HasLimit || changesSettings(t) || usesPools(t) {
+	if err != nil || p.Kind == allocators.PromiseNone || p.HasLimit || changesSettings(t) || usesPools(t) || begun(t) {
 		return nil, err
 	}
 	classes := map[int]bool{}
