@@ -61,6 +61,9 @@ func TestGrowthWithBothSettings(t *testing.T) {
 	v, err = properties.BoundedAlone.Check(caseOf(t, "alloc 0 5MiB\nfree 0\n", "expandable_segments:True", 1<<30))
 	require.NoError(t, err)
 	require.Nil(t, v)
+	v, err = properties.BoundedAlone.Check(caseOf(t, "segment 0 2MiB pool=small\n"+fence, "expandable_segments:True", 1<<30))
+	require.NoError(t, err)
+	require.Nil(t, v, "what it began with cannot be repeated")
 	v, err = properties.BoundedAlone.Check(&executor.Case{Trace: c.Trace, Target: c.Target, Capacity: 1 << 30, NewDevice: simulated,
 		Conf: "expandable_segments:True,max_split_size_mb:128"})
 	require.NoError(t, err)

@@ -62,7 +62,7 @@ func (a *Allocator) restoreRange(p *pool, set *streamSet, s allocators.StartSegm
 	if s.Size == 0 || s.Size%p.page != 0 || s.Offset%p.page != 0 {
 		return 0, fmt.Errorf("a mapped range of %d bytes at offset %d is not made of pages of %d: %w", s.Size, s.Offset, p.page, device.ErrInvalid)
 	}
-	// Before anything is done: an error changes nothing.
+	// Before anything is mapped, so that an error maps nothing.
 	if space := reservation(a.capacity, p.page); s.Size > space || s.Offset > space-s.Size {
 		return 0, fmt.Errorf("a range of %d bytes at offset %d does not fit in an address range of 9/8 of the device: %w", s.Size, s.Offset, device.ErrInvalid)
 	}
@@ -86,6 +86,10 @@ func (a *Allocator) restoreRange(p *pool, set *streamSet, s allocators.StartSegm
 	}
 	addr := u.addr
 	ok, err := a.mapPages(u, s.Size)
+	if s.Range != 0 && !u.mapped { // what was cut is one hole again
+		set.removeUnmapped(u)
+		a.absorb(u.prev, u)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -95,7 +99,8 @@ func (a *Allocator) restoreRange(p *pool, set *streamSet, s allocators.StartSegm
 	return addr, nil
 }
 
-// splitUnmapped cuts an unmapped block at an address in front of its end and returns the upper part, for which pages are mapped at once.
+// splitUnmapped cuts an unmapped block at an address, which lies before the block's end, and returns the upper part, for which pages
+// are mapped at once.
 func (a *Allocator) splitUnmapped(u *block, at device.Addr) *block {
 	if u.mapped || at <= u.addr {
 		return nil

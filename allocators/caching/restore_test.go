@@ -262,6 +262,8 @@ func TestRestoreRange(t *testing.T) {
 		require.ErrorContains(t, err, c.want, "%+v", c.segment)
 		require.ErrorIs(t, err, device.ErrInvalid)
 	}
+	_, err = a.RestoreSegment(allocators.StartSegment{Size: 3 * page, Offset: 2 * page, Range: at, Expandable: true})
+	require.ErrorIs(t, err, device.ErrOutOfMemory, "two pages are left")
 	up, err := a.RestoreSegment(allocators.StartSegment{Size: 2 * page, Offset: 3 * page, Range: at, Expandable: true})
 	require.NoError(t, err)
 	require.Equal(t, at+3*page, up, "up to the very end")

@@ -55,7 +55,7 @@ func (r *Run) after(s *step, failure error) error {
 	st.Foreign = r.foreign
 	if r.outcome == OOM {
 		st.OOMs++
-		if st.Held {
+		if st.Held || s.kind == trace.Segment {
 			st.HeldOOMs++
 		}
 		if r.opts.Judge != nil && st.Entered == nil {
@@ -118,7 +118,12 @@ func (r *Run) after(s *step, failure error) error {
 			}
 		}
 	}
-	if r.outcome == OOM && s.kind != trace.Segment {
+	switch {
+	case r.outcome != OOM:
+	case s.kind == trace.Segment: // no request, so that there is nothing to judge
+		r.view.build(&r.ledger, r.heap)
+		st.View = &r.view
+	default:
 		r.judge()
 	}
 	if r.outcome == OOM || s.kind == trace.EmptyCache || (r.next+1)%WalkEvery == 0 || r.faults != nil && r.faults.walk {

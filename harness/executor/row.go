@@ -52,7 +52,7 @@ func (w *Row) set(r *Run, s *step) {
 	if w.known == nil {
 		w.known = make([]place, r.prog.slots)
 	}
-	if s.kind == trace.Alloc {
+	if s.kind == trace.Alloc || s.kind == trace.Block {
 		p := place{segment: -1}
 		if g := r.state.Region; g != nil {
 			p = place{g.Ordinal, uint64(r.block.Addr - g.Addr)}

@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,6 +34,23 @@ func startRun(t *testing.T, alloc string, capacity uint64) (*executor.Result, er
 	return executor.Execute(executor.Compile(tr), executor.Target{Name: alloc, New: spec.New}, executor.Options{
 		Device: dev, OnRow: func(*executor.Row) {},
 	})
+}
+
+// TestStartRows: a block of the state to start from has its place in the decision log, and keeps it until it is freed.
+func TestStartRows(t *testing.T) {
+	tr, err := trace.ParseString("start", startState)
+	require.NoError(t, err)
+	var places []string
+	_, err = executor.Execute(executor.Compile(tr), target(t, "expandable"), executor.Options{Device: sim(t, 200<<20), OnRow: func(r *executor.Row) {
+		if r.HasBlock {
+			places = append(places, fmt.Sprintf("%s %d+%d", &tr.Ops[r.Op], r.Segment, r.Offset))
+		}
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"block 0 2097152 requested=2000000 at=7+0 0+0", "block 9 4194304 requested=4194304 at=3+1048576 2+63963136",
+		"alloc 2 5242880 1+0", "free 0 0+0", "free 9 2+63963136",
+	}, places)
 }
 
 // TestStartFromState: segments and blocks are there before the first operation; idle ones are left out where there is no room; a device
