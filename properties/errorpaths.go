@@ -52,7 +52,7 @@ type wrongCalls struct {
 }
 
 const (
-	// wrongAt is how many blocks wrong calls are made about at a time.
+	// wrongAt is about how many blocks of a kind wrong calls are made at a time.
 	wrongAt = 16
 	// foreignAddress is one that no device gives.
 	foreignAddress device.Addr = 0xde_ad00_0000_0200
@@ -145,7 +145,7 @@ func (w *wrongCalls) aboutListed() {
 			w.free(b.Addr, "a block that was freed already")
 			w.record(b.Addr)
 		}
-		if i >= wrongAt {
+		if i+1 == wrongAt {
 			break
 		}
 	}

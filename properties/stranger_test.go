@@ -540,7 +540,7 @@ func TestWrongCallsAreFew(t *testing.T) {
 	for i := range 16 {
 		followed = append(followed, 512*(i+21)+256)
 	}
-	for i := range 17 {
+	for i := range 16 {
 		ofList = append(ofList, 512*i)
 	}
 	require.Equal(t, append(followed, -1), ask(text.String(), false)[54])
