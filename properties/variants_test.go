@@ -22,7 +22,7 @@ import (
 // TestVariants: which trace is run beside a trace, operation by operation, as testdata/variants.txt has it; -update writes it anew.
 func TestVariants(t *testing.T) {
 	const name = "testdata/variants.txt"
-	make := map[string]variant{
+	makers := map[string]variant{
 		"renamed": renamed, "frees shuffled": freesShuffled, "pairs inserted": insertPairs, "emptied twice": doubleEmptyCache, "run twice": runTwice,
 	}
 	data, err := os.ReadFile(name)
@@ -33,8 +33,8 @@ func TestVariants(t *testing.T) {
 		text, _, _ := strings.Cut(rest, "---\n")
 		tr, err := trace.ParseString(of, text)
 		require.NoError(t, err)
-		require.Contains(t, make, of)
-		v, at := make[of](tr, rand.New(variantSeed(tr)))
+		require.Contains(t, makers, of)
+		v, at := makers[of](tr, rand.New(variantSeed(tr)))
 		cases[i+1] = fmt.Sprintf("%s\n%s---\n%s", of, text, paired(v, at))
 	}
 	got := strings.Join(cases, "\n== ")
@@ -235,7 +235,7 @@ func TestApart(t *testing.T) {
 }
 
 // TestProgramViewLeavesOut: what changes settings, limits and what others hold is left out, and with pools what empties caches: under
-// the first of the settings the second block counts twice, and it is reached and seen.
+// the first of the settings the second block counts twice, so that a violation shows that the run got that far.
 func TestProgramViewLeavesOut(t *testing.T) {
 	with := func(conf string) (executor.Target, error) {
 		return executor.Target{Name: conf, New: func(d device.Device) (allocators.Allocator, error) {

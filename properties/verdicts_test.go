@@ -18,7 +18,7 @@ import (
 	"github.com/shatter-gpu/shatter/reports"
 )
 
-var update = flag.Bool("update", false, "write the answers of testdata/verdicts.txt anew")
+var update = flag.Bool("update", false, "write the answers of testdata/verdicts.txt and testdata/variants.txt anew")
 
 func simulated(capacity uint64) (device.Device, error) {
 	return simdev.New(simdev.Options{Capacity: capacity})

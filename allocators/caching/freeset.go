@@ -124,7 +124,7 @@ func (f *freeSet) lowerBound(size uint64) *block {
 	return f.firstFrom(i + 1)
 }
 
-// firstFrom returns the first block in bin i or later; i is at most one more than the bin of 2^60.
+// firstFrom returns the first block in bin i or later; i is at most one more than the bin of 2^60, since no device is larger.
 func (f *freeSet) firstFrom(i int) *block {
 	w := i >> 6
 	word := f.words[w] >> (i & 63) << (i & 63)
