@@ -365,26 +365,3 @@ func TestReferenceFollows(t *testing.T) {
 	require.Nil(t, sees("alloc 0 5MiB\nuse 0 stream=1\n", small(func(*caching.Rules) {})), "an operation that the reference has not")
 	require.Nil(t, sees("alloc 0 5MiB\n", shelves(func(*shelf) {}).New), "another allocator")
 }
-
-// TestBegunTracesAreClean: a trace that begins with a state, also on another stream, is no finding.
-func TestBegunTracesAreClean(t *testing.T) {
-	for _, text := range []string{
-		"segment 0 20MiB stream=1 pool=large\nblock 5 5MiB requested=5MiB at=0+0\nalloc 1 100\nfree 5\nalloc 2 5MiB stream=1\n",
-		"segment 0 20MiB stream=0 pool=large\nblock 0 20MiB requested=20MiB at=0+0\nfree 0\nalloc 1 100\nalloc 8 20MiB\n",
-		"segment 0 40MiB pool=large\nblock 0 40MiB requested=40MiB at=0+0\nsegment 1 20MiB pool=large expandable\nblock 1 20MiB requested=20MiB at=1+0\n" +
-			"segment 2 60MiB pool=large expandable at=1+40MiB\nblock 2 60MiB requested=60MiB at=2+0\nalloc 3 5MiB\nfree 0\nfree 1\nempty_cache\n", // no room for 2
-		"segment 1 20MiB stream=2 pool=large expandable\nblock 1 5MiB requested=5MiB at=1+0\nsegment 2 20MiB stream=2 pool=large expandable at=1+40MiB\n" +
-			"block 2 9MiB requested=9MiB at=2+1MiB\nalloc 3 30MiB stream=2\nfree 2\nfree 1\nalloc 4 1\nempty_cache\n",
-	} {
-		q := caseOf(t, text, "", 100<<20)
-		q.Explore = false
-		dev, err := simulated(q.Capacity)
-		require.NoError(t, err)
-		res, err := executor.Execute(executor.Compile(q.Trace), q.Target, executor.Options{Device: dev, Properties: properties.All(), Judge: properties.NewJudge()})
-		require.NoError(t, err)
-		require.Empty(t, res.Findings, text)
-		f, err := executor.Relate(q, properties.Relations())
-		require.NoError(t, err)
-		require.Nil(t, f, text)
-	}
-}

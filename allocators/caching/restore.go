@@ -62,9 +62,14 @@ func (a *Allocator) restoreRange(p *pool, set *streamSet, s allocators.StartSegm
 	if s.Size == 0 || s.Size%p.page != 0 || s.Offset%p.page != 0 {
 		return 0, fmt.Errorf("a mapped range of %d bytes at offset %d is not made of pages of %d: %w", s.Size, s.Offset, p.page, device.ErrInvalid)
 	}
-	// Before anything is mapped, so that an error maps nothing.
-	if space := reservation(a.capacity, p.page); s.Size > space || s.Offset > space-s.Size {
-		return 0, fmt.Errorf("a range of %d bytes at offset %d does not fit in an address range of 9/8 of the device: %w", s.Size, s.Offset, device.ErrInvalid)
+	// The address range of a smaller device than the recorded one may end before it.
+	fits := func(total uint64) bool {
+		space := reservation(total, p.page)
+		return s.Size <= space && s.Offset <= space-s.Size
+	}
+	if !fits(a.capacity) {
+		a.senseWhere(fits)
+		return 0, a.refuse(s.Size, s.Size, s.Stream)
 	}
 	var u *block
 	if s.Range == 0 {

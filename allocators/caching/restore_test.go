@@ -1,6 +1,7 @@
 package caching
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -251,16 +252,23 @@ func TestRestoreRange(t *testing.T) {
 		{allocators.StartSegment{Size: page, Offset: page, Range: classic}, "no expandable segment of this stream and pool begins at"},
 		{allocators.StartSegment{Size: page, Offset: page, Range: at + 1<<40}, "no expandable segment of this stream and pool begins at"},
 		{allocators.StartSegment{Size: page, Offset: page, Range: 1 << 63}, "no expandable segment of this stream and pool begins at"},
-		{allocators.StartSegment{Size: page, Offset: 0, Range: at}, "does not lie behind what is mapped"},      // mapped
-		{allocators.StartSegment{Size: page, Offset: page, Range: at}, "does not lie behind what is mapped"},   // touches a mapped one
-		{allocators.StartSegment{Size: page, Offset: 5 * page, Range: at}, "does not fit in an address range"}, // the end
-		{allocators.StartSegment{Size: 3 * page, Offset: 3 * page, Range: at}, "does not fit in an address range"},
-		{allocators.StartSegment{Size: 6 * page}, "does not fit in an address range"},
+		{allocators.StartSegment{Size: page, Offset: 0, Range: at}, "does not lie behind what is mapped"},    // mapped
+		{allocators.StartSegment{Size: page, Offset: page, Range: at}, "does not lie behind what is mapped"}, // touches a mapped one
 	} {
 		c.segment.Expandable = true
 		_, err := a.RestoreSegment(c.segment)
 		require.ErrorContains(t, err, c.want, "%+v", c.segment)
 		require.ErrorIs(t, err, device.ErrInvalid)
+	}
+	for _, c := range []allocators.StartSegment{
+		{Size: page, Offset: 5 * page, Range: at}, {Size: 3 * page, Offset: 3 * page, Range: at}, {Size: 6 * page},
+	} {
+		a.next = math.MaxUint64
+		c.Expandable = true
+		_, err = a.RestoreSegment(c)
+		require.ErrorIs(t, err, device.ErrOutOfMemory, "the address range has five pages")
+		require.EqualValues(t, 6*page, reservation(a.NextCapacity(), page))
+		require.EqualValues(t, 5*page, reservation(a.NextCapacity()-1, page))
 	}
 	_, err = a.RestoreSegment(allocators.StartSegment{Size: 3 * page, Offset: 2 * page, Range: at, Expandable: true})
 	require.ErrorIs(t, err, device.ErrOutOfMemory, "two pages are left")

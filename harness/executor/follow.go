@@ -150,9 +150,6 @@ func (r *Run) applyCalls(s *step) {
 	pool := r.state.Pool
 	if s.kind == trace.Segment {
 		small, pool = r.prog.Trace.Ops[r.next].Small, r.prog.Trace.Ops[r.next].Pool
-		if pool != 0 {
-			r.pools.uses[pool] = max(r.pools.uses[pool], 1)
-		}
 	}
 	calls := r.recorder.Calls
 	r.apply(calls, s.stream, small, pool)

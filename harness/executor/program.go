@@ -24,12 +24,15 @@ type Program struct {
 func Compile(t *trace.Trace) *Program {
 	p := &Program{Trace: t, steps: make([]step, len(t.Ops))}
 	slots := make(map[uint64]int32)
+	streams := make(map[uint64]device.Stream) // of segments to start from
 	for i := range t.Ops {
 		op := &t.Ops[i]
 		s := step{kind: op.Kind, slot: -1, stream: op.Stream, bytes: op.Bytes}
 		switch op.Kind {
+		case trace.Segment:
+			streams[op.ID] = op.Stream
 		case trace.Block:
-			s.bytes = op.Requested
+			s.bytes, s.stream = op.Requested, streams[op.Base]
 			fallthrough
 		case trace.Alloc, trace.Free, trace.Record, trace.Use:
 			n, ok := slots[op.ID]

@@ -73,6 +73,9 @@ func (r *Run) performStart(st *step) error {
 			}
 			g.Range = base
 		}
+		if op.Pool != 0 { // which is in use, whether the segment finds room or not
+			r.pools.uses[op.Pool] = max(r.pools.uses[op.Pool], 1)
+		}
 		addr, err := s.restorer.RestoreSegment(g)
 		if err != nil {
 			return r.refused(err)
