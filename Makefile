@@ -49,8 +49,8 @@ smoke: ## a quick run from a fixed seed
 selftest: ## planted bugs found / planted (SAMPLE=12 for some, SEED=7, ARGS="--clean 1000000" or ARGS=--known-issues)
 	@$(GO) run ./harness/cmd/shatter selftest --sample $(SAMPLE) --seed $(SEED) $(ARGS)
 
-mutation: ## score of the tests by mutation (SAMPLE=80 changes a package, SEED=1)
-	@$(GO) run ./.ci/mutation -seed $(SEED) $(if $(filter-out 0,$(SAMPLE)),-sample $(SAMPLE)) ./allocators/caching ./properties
+mutation: ## score of the tests by mutation (SAMPLE=80 changes a package or all, SEED=1)
+	@$(GO) run ./.ci/mutation -seed $(SEED) $(if $(filter-out 0,$(SAMPLE)),-sample $(SAMPLE:all=0)) ./allocators/caching ./properties
 
 slurm: ## an array job of a real Slurm against one process (installs slurm-wlm; root)
 	@.ci/slurm.sh

@@ -239,6 +239,14 @@ func TestExactHorizons(t *testing.T) {
 			"memory over the threshold of garbage collection", "x_memory_fraction:1,garbage_collection_threshold:0.6", 100,
 			[]step{alloc(0, 40), alloc(1, 30), free(0), alloc(2, 46)},
 		},
+		{
+			"memory just at the threshold is not collected, then a purchase that is refused", "x_memory_fraction:1,garbage_collection_threshold:0.5", 200,
+			[]step{alloc(0, 60), alloc(1, 40), alloc(2, 50), alloc(3, 60)},
+		},
+		{
+			"all that is idle is collected, and what is left is over the threshold", "x_memory_fraction:1", 200,
+			[]step{alloc(0, 60), alloc(1, 40), free(1), {kind: "conf", conf: "garbage_collection_threshold:0.05"}, alloc(2, 50)},
+		},
 		{"a run at the end that is too short", expandable, 80, []step{alloc(0, 20), alloc(1, 100)}},
 		{"a reservation that is smaller than the request", expandable, 80, []step{alloc(0, 120)}},
 		{
