@@ -14,7 +14,7 @@ go vet -tags cuda ./allocators/device/... ./harness/cmd/shatter
 SHATTER_LIBCUDA=$fake go test -count=1 -tags cuda ./allocators/device/... ./allocators/catalog
 SHATTER_LIBCUDA=$fake go test -count=1 -race -tags cuda ./allocators/device/cudadev/...
 go build -tags cuda -o "$dir/shatter" ./harness/cmd/shatter
-SHATTER_LIBCUDA=$fake FAKECUDA_CAPACITY=4G "$dir/shatter" run --device cuda:0:1GiB --seqs 7 --ops 200 | head -n2
+SHATTER_LIBCUDA=$fake FAKECUDA_CAPACITY=4G "$dir/shatter" run --device cuda:0:1GiB --seqs 7 --ops 200 | sed -n 1,2p
 
 SHATTER_LIBCUDA=$dir/none go test -count=1 -tags cuda ./allocators/device/cudadev
 if SHATTER_LIBCUDA=$dir/none SHATTER_REQUIRE_GPU=1 go test -count=1 -tags cuda ./allocators/device/cudadev >"$dir/log"; then
