@@ -118,8 +118,8 @@ var DeviceCounters = executor.Property{
 			return nil
 		}
 		switch {
-		case st.NumOOMs > st.NumAllocRetries+s.HeldOOMs:
-			return executor.Broken("A14", "%d refusals after only %d retries", st.NumOOMs-s.HeldOOMs, st.NumAllocRetries)
+		case st.NumOOMs > st.NumAllocRetries+s.UnretriedOOMs:
+			return executor.Broken("A14", "%d refusals after only %d retries", st.NumOOMs-s.UnretriedOOMs, st.NumAllocRetries)
 		case s.Faulty:
 			return nil // an operation that failed half-way was counted, or not, as far as it came
 		case st.NumDeviceAlloc != s.Bought:

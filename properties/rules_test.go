@@ -469,7 +469,7 @@ func TestFractionLimitRules(t *testing.T) {
 func TestDeviceCounterRules(t *testing.T) {
 	limited := handPromise(allocators.PromiseN, func(p *allocators.Promise) { p.MaxSplitSize = 1000 })
 	counted := func(edit func(st *allocators.Stats, s *executor.State)) *executor.State {
-		s := &executor.State{Promise: limited, Bought: 5, Returned: 4, OOMs: 3, HeldOOMs: 1, View: &executor.View{}}
+		s := &executor.State{Promise: limited, Bought: 5, Returned: 4, OOMs: 3, UnretriedOOMs: 1, View: &executor.View{}}
 		s.Stats = &allocators.Stats{NumDeviceAlloc: 5, NumDeviceFree: 4, NumOOMs: 3, NumAllocRetries: 2}
 		s.Stats.OversizeAllocations.Current, s.Stats.OversizeSegments.Current = 2, 2
 		s.View.Segments = []allocators.SegmentInfo{{Size: 999}, {Size: 1000}, {Size: 1001}, {Size: 1000, Expandable: true}}

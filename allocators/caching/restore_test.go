@@ -340,6 +340,8 @@ func TestRuleSets(t *testing.T) {
 	}
 	_, _, err := ParseSettings("x_rules:2.9,large_segment_size_mb:9")
 	require.ErrorContains(t, err, `setting "large_segment_size_mb" came with PyTorch 2.11`, "not what is wrong with its value")
+	_, _, err = ParseSettings("x_rules:2.11,large_segment_size_mb:33")
+	require.ErrorContains(t, err, "large_segment_size_mb:33: must be an even number from 12 to 1048576 (odd ones, which PyTorch takes, are not modelled)")
 	for version, least := range map[string]uint64{"2.6": 21, "2.9": 20, "2.11": 20, "2.13": 20} {
 		r, err := RulesFor(version)
 		require.NoError(t, err)

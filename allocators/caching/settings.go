@@ -283,7 +283,7 @@ func init() {
 			}
 			// PyTorch takes odd numbers too; here pages of expandable segments are whole granules of 2 MiB.
 			if v <= 10 || v > 1<<20 || v%2 != 0 {
-				return fmt.Errorf("%s:%d: must be an even number from 12 to 1048576 here", key, v)
+				return fmt.Errorf("%s:%d: must be an even number from 12 to 1048576 (odd ones, which PyTorch takes, are not modelled)", key, v)
 			}
 			p.out.Rules.LargeSegment, p.out.Rules.MinLimitMB = uint64(v)<<20, uint64(v)
 			return nil

@@ -47,7 +47,7 @@ func (f *faults) repeat(r *Run, s *step, failure error) error {
 	}
 	r.result.Faults += len(hits)
 	if r.outcome == OOM && r.state.Held {
-		r.state.HeldOOMs++ // the allocator counts the failed attempt too
+		r.state.UnretriedOOMs++ // the allocator counts the failed attempt too
 	}
 	if scarce {
 		if err := r.opts.Device.(device.Foreigner).SetForeign(0); err != nil {
@@ -56,7 +56,7 @@ func (f *faults) repeat(r *Run, s *step, failure error) error {
 		r.foreign, f.foreign = 0, false
 	}
 	if r.outcome == OOM && r.state.Held {
-		r.state.HeldOOMs++ // the allocator counts this attempt too
+		r.state.UnretriedOOMs++ // the allocator counts this attempt too
 	}
 	f.checkLeft(r, s, hits)
 	if r.stopped {

@@ -56,7 +56,7 @@ func (r *Run) after(s *step, failure error) error {
 	if r.outcome == OOM {
 		st.OOMs++
 		if st.Held || s.kind == trace.Segment {
-			st.HeldOOMs++
+			st.UnretriedOOMs++
 		}
 		if r.opts.Judge != nil && st.Entered == nil {
 			r.entered.build(&r.ledger, r.heap)

@@ -88,8 +88,8 @@ type State struct {
 	// Bought counts the mallocs and the ranges of pages mapped since the allocator was made, Returned the regions freed and the
 	// ranges unmapped, OOMs the refusals.
 	Bought, Returned, OOMs uint64
-	// HeldOOMs are the refusals before which no retry came: while an open pool held releases back, and of segments to start from.
-	HeldOOMs uint64
+	// UnretriedOOMs are the refusals before which no retry came: while an open pool held releases back, and of segments to start from.
+	UnretriedOOMs uint64
 	// Reconfigured says that settings or the memory fraction were changed in mid-run.
 	Reconfigured bool
 	// Faulty says that the device fails calls by a plan.
