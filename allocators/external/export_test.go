@@ -5,6 +5,9 @@ var FreedByDefault = (*Installation).freed
 
 const TailSize = tailSize
 
+// CommandOf is what starts a target's children.
+func CommandOf(t *Target) Command { return t.pool.command }
+
 // TailOf is what is kept of a standard error.
 func TailOf(writes ...string) string {
 	var t tail

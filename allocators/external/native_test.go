@@ -186,42 +186,35 @@ func TestLibraryDeaths(t *testing.T) {
 // TestAbandon: once told so, a session passes over what was sent ahead.
 func TestAbandon(t *testing.T) {
 	t.Parallel()
-	library := compiled(t, "direct.c")
-	require.NoError(t, pluggable(t, library, external.DefaultFunctions()).Check())
-	dir, err := cacheFolder()
+	command := external.CommandOf(pluggable(t, compiled(t, "direct.c"), external.DefaultFunctions()))
+	c := exec.Command(command.Path, command.Args...)
+	in, err := c.StdinPipe()
 	require.NoError(t, err)
-	hosts, err := filepath.Glob(filepath.Join(dir, "children", "*", "host"))
+	pipe, err := c.StdoutPipe()
 	require.NoError(t, err)
-	for _, host := range hosts {
-		c := exec.Command(host, library, "my_malloc", "my_free")
-		in, err := c.StdinPipe()
-		require.NoError(t, err)
-		pipe, err := c.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, c.Start())
-		out := bufio.NewScanner(pipe)
-		reply := func() string {
-			require.True(t, out.Scan())
-			return out.Text()
-		}
-		require.Contains(t, reply(), "abandon=yes")
-		var pid int
-		fmt.Fprintln(in, "start capacity=1073741824")
-		_, err = fmt.Sscanf(reply(), "ok pid=%d", &pid)
-		require.NoError(t, err)
-		fmt.Fprintln(in, "alloc 0 512")
-		require.Contains(t, reply(), "ok addr=")
-		require.NoError(t, syscall.Kill(pid, syscall.SIGUSR1))
-		fmt.Fprintln(in, "alloc 1 512\nfree 7\nnonsense\nend")
-		require.Equal(t, "done", reply())
-		fmt.Fprintln(in, "start capacity=1073741824") // the next session is not
-		require.Contains(t, reply(), "ok pid=")
-		fmt.Fprintln(in, "alloc 1 512\nend")
-		require.Contains(t, reply(), "ok addr=")
-		require.Equal(t, "done", reply())
-		require.NoError(t, in.Close())
-		require.NoError(t, c.Wait())
+	require.NoError(t, c.Start())
+	out := bufio.NewScanner(pipe)
+	reply := func() string {
+		require.True(t, out.Scan())
+		return out.Text()
 	}
+	require.Contains(t, reply(), "abandon=yes")
+	var pid int
+	fmt.Fprintln(in, "start capacity=1073741824")
+	_, err = fmt.Sscanf(reply(), "ok pid=%d", &pid)
+	require.NoError(t, err)
+	fmt.Fprintln(in, "alloc 0 512")
+	require.Contains(t, reply(), "ok addr=")
+	require.NoError(t, syscall.Kill(pid, syscall.SIGUSR1))
+	fmt.Fprintln(in, "alloc 1 512\nfree 7\nnonsense\nend")
+	require.Equal(t, "done", reply())
+	fmt.Fprintln(in, "start capacity=1073741824") // the next session is not
+	require.Contains(t, reply(), "ok pid=")
+	fmt.Fprintln(in, "alloc 1 512\nend")
+	require.Contains(t, reply(), "ok addr=")
+	require.Equal(t, "done", reply())
+	require.NoError(t, in.Close())
+	require.NoError(t, c.Wait())
 }
 
 // TestLibraryErrors: what is wrong with a library is said before anything runs.
