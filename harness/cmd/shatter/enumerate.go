@@ -56,8 +56,12 @@ another stream and a sync of all.`,
 			for _, n := range s.Sizes {
 				sizes = append(sizes, fmt.Sprint(n))
 			}
-			fmt.Fprintf(out, "%s on a device of %s: all %d traces of up to %d operations over the sizes %s on %d streams, in %.0f s\n",
-				f.specs[0].Name, reports.Size(s.Capacity), r.Traces, ops, strings.Join(sizes, ", "), streams, r.Seconds)
+			traces := fmt.Sprintf("all %d traces", r.Traces)
+			if r.Finding != nil {
+				traces = fmt.Sprintf("%d of the traces", r.Traces) // the search ended there
+			}
+			fmt.Fprintf(out, "%s on a device of %s: %s of up to %d operations over the sizes %s on %d streams, in %.0f s\n",
+				f.specs[0].Name, reports.Size(s.Capacity), traces, ops, strings.Join(sizes, ", "), streams, r.Seconds)
 			fmt.Fprintf(out, "%d runs, %d operations, %d refusals, each foreseen; %d of them a known issue\n", r.Runs, r.Operations, r.Refused, r.Known)
 			if r.Finding == nil {
 				fmt.Fprintf(out, "no findings: all %d properties held\n", len(properties.All())+1)

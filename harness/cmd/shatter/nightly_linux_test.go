@@ -84,16 +84,16 @@ func TestNightLosesWorkers(t *testing.T) {
 	}
 	t.Parallel()
 	dir := t.TempDir()
-	c, out := night(t, dir, "--time", "10s", "--watchdog", "3s", "--panel", smallPanel(t))
+	c, out := night(t, dir, "--time", "15s", "--watchdog", "3s", "--panel", smallPanel(t))
 	var workers []int
-	require.Eventually(t, func() bool { workers = children(c.Process.Pid); return len(workers) == 2 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { workers = children(c.Process.Pid); return len(workers) == 2 }, time.Minute, 10*time.Millisecond)
 	busy := func(pid int) bool { // it has done something, so it is no more starting
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		ticks, _ := strconv.Atoi(fields[11])
 		return err == nil && ticks > 20
 	}
-	require.Eventually(t, func() bool { return busy(workers[0]) && busy(workers[1]) }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return busy(workers[0]) && busy(workers[1]) }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, syscall.Kill(workers[0], syscall.SIGSTOP))
 	require.NoError(t, syscall.Kill(workers[1], syscall.SIGKILL))
 	require.Equal(t, exitClean, exitOf(t, c), out.String())
@@ -126,7 +126,7 @@ func TestNightInterrupted(t *testing.T) {
 	require.Eventually(t, func() bool {
 		logs, _ := filepath.Glob(filepath.Join(dir, ".panel", "pytorch", "logs", "*"))
 		return len(logs) == 2
-	}, 10*time.Second, 10*time.Millisecond, "the panel has not come to its end")
+	}, time.Minute, 10*time.Millisecond, "the panel has not come to its end")
 	workers := children(c.Process.Pid)
 	start := time.Now()
 	require.NoError(t, c.Process.Signal(syscall.SIGTERM))

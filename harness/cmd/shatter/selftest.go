@@ -26,7 +26,7 @@ type selfTested struct {
 	Planted int         `json:"planted"`
 	Found   int         `json:"found"`
 	Generic int         `json:"generic"`
-	AsNamed int         `json:"as_named"`          // found by the very property that must see them
+	AsNamed int         `json:"as_named"`          // found by the very property that must see them, if need be when it alone is asked
 	Median  float64     `json:"median_operations"` // of the shrunk traces
 	Bugs    []testedBug `json:"bugs"`
 	// Clean is what the program without a bug came to.
@@ -64,6 +64,7 @@ type selftestFlags struct {
 	seek    bool
 	short   bool
 	minimum int
+	named   string
 }
 
 func selftestCommand() *cobra.Command {
@@ -81,7 +82,8 @@ The seconds are processor time, so that they say the same on a busy machine. In 
 		RunE: func(c *cobra.Command, _ []string) error {
 			if f.seek {
 				return seek(c.Context(), seekOptions{
-					seed: f.seed, time: f.time, seqs: f.clean, minimum: f.minimum, generic: f.generic, exhaust: f.exhaust, short: f.short,
+					seed: f.seed, time: f.time, seqs: f.clean, minimum: f.minimum, generic: f.generic, named: f.named, exhaust: f.exhaust,
+					short: f.short,
 				}, c.OutOrStdout())
 			}
 			if f.known {
@@ -106,7 +108,8 @@ The seconds are processor time, so that they say the same on a busy machine. In 
 	fl.BoolVar(&f.seek, "seek", false, "look for a finding in this program itself")
 	fl.BoolVar(&f.short, "short", false, "with --seek: short sequences only")
 	fl.IntVar(&f.minimum, "minimum", 0, "with --seek: end with a trace as short as this")
-	for _, hidden := range []string{"seek", "short", "minimum"} {
+	fl.StringVar(&f.named, "named", "", "with --seek: the property and rule that must see it")
+	for _, hidden := range []string{"seek", "short", "minimum", "named"} {
 		_ = fl.MarkHidden(hidden)
 	}
 	return c
@@ -271,7 +274,7 @@ func (f *selftestFlags) test(ctx context.Context, root, folder string, m *mutant
 	}
 	t.Built = time.Since(start).Seconds()
 	h, err := runSeek(ctx, program, f.time, "--seed", fmt.Sprint(f.seed), "--time", f.time.String(), "--generic", f.generic.String(),
-		"--minimum", strconv.Itoa(m.Minimum), "--exhaust", strconv.Itoa(f.exhaust), "--clean", "0")
+		"--named", m.Property, "--minimum", strconv.Itoa(m.Minimum), "--exhaust", strconv.Itoa(f.exhaust), "--clean", "0")
 	if err != nil {
 		return fail(err)
 	}
@@ -308,8 +311,11 @@ const (
 	manyBugs      = 12
 )
 
+// asNamed tells whether the property that must see a bug did.
+func (b *testedBug) asNamed() bool { return b.Named > 0 || b.Property+"/"+b.Rule == b.Expected }
+
 // sum judges the answers. Which property finds a bug first is not among what can fail: with other seeds it can be another one that
-// sees the same trace.
+// sees the same trace. But the one named for it must see it, too.
 func (r *selfTested) sum() {
 	var lengths []int
 	fail := func(format string, args ...any) { r.Failed = append(r.Failed, fmt.Sprintf(format, args...)) }
@@ -329,13 +335,15 @@ func (r *selfTested) sum() {
 			fail("%s: shrunk to %d operations, %d are enough", b.Name, b.After, b.Minimum)
 		case b.Proved && b.After < b.Minimum:
 			fail("%s: shrunk to %d operations, fewer than the proved minimum of %d", b.Name, b.After, b.Minimum)
+		case !b.asNamed():
+			fail("%s: %s/%s sees it, but %s does not, which must", b.Name, b.Property, b.Rule, b.Expected)
 		}
 		r.Found++
 		lengths = append(lengths, b.After)
 		if b.Generic > 0 {
 			r.Generic++
 		}
-		if b.Property+"/"+b.Rule == b.Expected {
+		if b.asNamed() {
 			r.AsNamed++
 		}
 	}

@@ -45,6 +45,9 @@ type sought struct {
 	Exhausted int `json:"exhausted"`
 	// Generic is the number of sequences after which a check that knows no promise found something, 0 if it did not.
 	Generic int `json:"generic,omitempty"`
+	// Named is the number of sequences after which the property that must see the bug saw it, asked alone: 0 if it did not, or if
+	// the finding above is its own.
+	Named int `json:"named,omitempty"`
 	// Broken counts sequences in which the harness failed, BrokenBy is how the first did.
 	Broken   int    `json:"broken,omitempty"`
 	BrokenBy string `json:"broken_by,omitempty"`
@@ -230,7 +233,8 @@ type seekOptions struct {
 	seqs    int // end after this many, 0 for none
 	minimum int // go on until a trace is as short as this, or the time is over
 	generic time.Duration
-	exhaust int // enumerate all traces up to this length that are shorter than what was found
+	named   string // the property that must see the bug, and its rule
+	exhaust int    // enumerate all traces up to this length that are shorter than what was found
 	short   bool
 }
 
@@ -304,6 +308,9 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 	}
 	if r.Found && o.generic > 0 {
 		r.findGeneric(h, o.generic)
+	}
+	if r.Found && o.named != "" && r.Property+"/"+r.Rule != o.named {
+		r.findNamed(h, o.named, o.time)
 	}
 	r.Timing.Seconds = since().Seconds()
 	return json.NewEncoder(w).Encode(r)

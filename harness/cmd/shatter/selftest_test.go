@@ -76,29 +76,34 @@ func TestSelftestJudges(t *testing.T) {
 	}
 	r := selfTested{Rules: map[string][]string{}, Bugs: []testedBug{
 		bug("good", true, 2, 2, true), bug("missed", false, 0, 2, true), bug("long", true, 5, 4, false), bug("shorter", true, 1, 2, true),
-		bug("better", true, 3, 4, false),
+		bug("better", true, 3, 4, false), bug("seen by another", true, 2, 2, true), bug("seen by both", true, 2, 2, true),
 	}}
+	r.Bugs[5].Rule, r.Bugs[6].Rule, r.Bugs[6].Named = "set", "set", 9
 	r.sum()
-	require.Equal(t, 4, r.Found)
-	require.Equal(t, 2.5, r.Median)
-	require.Equal(t, 4, r.AsNamed)
+	require.Equal(t, 6, r.Found)
+	require.Equal(t, 2.0, r.Median)
+	require.Equal(t, 5, r.AsNamed)
 	require.Equal(t, []string{
 		"missed: not found in 0 sequences and 0 enumerated traces", "long: shrunk to 5 operations, 4 are enough",
 		"shorter: shrunk to 1 operations, fewer than the proved minimum of 2",
+		"seen by another: tiling/set sees it, but tiling/gap does not, which must",
 	}, r.Failed)
-	require.Len(t, r.Rules["6"], 5)
+	require.Len(t, r.Rules["6"], 7)
 
 	deep := bug("deep", true, 7, 7, false)
-	deep.Rule = "set"
+	deep.Rule, deep.Named = "set", 9
 	r = selfTested{Rules: map[string][]string{}, Bugs: slices.Repeat([]testedBug{deep}, 12)}
 	r.sum()
 	require.Equal(t, []string{"the shrunk traces have 7 operations in the median, at most 6 are enough"}, r.Failed)
 	r = selfTested{Rules: map[string][]string{}, Bugs: []testedBug{deep}}
 	r.sum()
 	require.Empty(t, r.Failed, "of one bug the median says nothing")
-	require.Zero(t, r.AsNamed)
+	require.Equal(t, 1, r.AsNamed)
+	r.Bugs = append(r.Bugs, bug("unseen", true, 2, 2, true))
+	r.Bugs[1].Rule = "blocks"
 	var table bytes.Buffer
 	require.NoError(t, (&selftestFlags{}).write(&table, &r))
-	require.Contains(t, table.String(), "tiling/set (named: tiling/gap)")
-	require.Contains(t, table.String(), "planted 0, found 1, by the generic checks alone 0, by the property named for it 0; shrunk to 7")
+	require.Contains(t, table.String(), "tiling/set; tiling/gap after 9 ")
+	require.Contains(t, table.String(), "tiling/blocks; not tiling/gap ")
+	require.Contains(t, table.String(), "planted 0, found 1, by the generic checks alone 0, by the property named for it 1; shrunk to 7")
 }

@@ -29,8 +29,11 @@ func (f *selftestFlags) write(to io.Writer, r *selfTested) error {
 		b := &r.Bugs[i]
 		by, generic, minimum := "-", "no", fmt.Sprintf("<= %d", b.Minimum)
 		if b.Found {
-			if by = b.Property + "/" + b.Rule; by != b.Expected {
-				by += " (named: " + b.Expected + ")"
+			switch by = b.Property + "/" + b.Rule; {
+			case b.Named > 0:
+				by += fmt.Sprintf("; %s after %d", b.Expected, b.Named)
+			case by != b.Expected:
+				by += "; not " + b.Expected
 			}
 		}
 		if b.Generic > 0 {
