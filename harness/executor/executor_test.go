@@ -390,7 +390,45 @@ func TestPanics(t *testing.T) {
 			r, _ := executor.Start(p, jumps("alloc"), executor.Options{Device: sim(t, 64*mib)})
 			_ = r.Step()
 		})
+		// In a relation it is a finding, whatever the run in which it happens checks.
+		f2, err := executor.Relate(&executor.Case{Trace: p.Trace}, []executor.Relation{{ID: "runs", Check: func(*executor.Case) (*executor.Violation, error) {
+			_, err := executor.Execute(p, jumps("alloc"), executor.Options{Device: sim(t, 64*mib)})
+			return nil, err
+		}}})
+		require.NoError(t, err)
+		require.Equal(t, []string{"no-crash", "panic", executor.AtRuns}, []string{f2.Property, f2.Rule, f2.At})
+		require.Contains(t, f2.Frame, "jump")
 	}
+}
+
+// guest is an allocator that has something to give back, and counts how often it did; its device dies at the second request.
+type guest struct {
+	allocators.Allocator
+	calls, closed int
+}
+
+func (g *guest) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
+	if g.calls++; g.calls == 2 {
+		return allocators.Block{}, fmt.Errorf("%w: gone", allocators.ErrEnvironment)
+	}
+	return g.Allocator.Alloc(n, s)
+}
+
+func (g *guest) Close() error {
+	g.closed++
+	return nil
+}
+
+// TestFaultsGiveBack: a run that a fault ends gives the allocator's process back, too.
+func TestFaultsGiveBack(t *testing.T) {
+	g := &guest{}
+	_, err := executor.Execute(parse(t, "alloc 0 1000\nalloc 1 1000\n"), executor.Target{Name: "guest", New: func(d device.Device) (allocators.Allocator, error) {
+		a, err := target(t, "direct").New(d)
+		g.Allocator = a
+		return g, err
+	}}, executor.Options{Device: sim(t, 64*mib)})
+	require.ErrorIs(t, err, executor.ErrHarness)
+	require.Equal(t, []int{2, 1}, []int{g.calls, g.closed})
 }
 
 // TestPropertyHooks: Op is called after every operation, Walk now and then, and a violation ends the run.

@@ -12,15 +12,15 @@ import (
 const NoCrash = "no-crash"
 
 // guard makes a finding of a panic of the allocator, and a harness fault of one of ours. Without properties nobody looks at
-// findings, so the panic goes on.
+// findings, so the panic goes on: untouched, since who looks at it wants to know where it began.
 func (r *Run) guard(do func() error) (err error) {
+	if len(r.opts.Properties) == 0 {
+		return do()
+	}
 	defer func() {
 		p := recover()
 		if p == nil {
 			return
-		}
-		if len(r.opts.Properties) == 0 {
-			panic(p)
 		}
 		stack := debug.Stack()
 		frame, ours := panicFrame(string(stack))

@@ -132,6 +132,7 @@ func Execute(p *Program, t Target, o Options) (*Result, error) {
 		return nil, err
 	}
 	if err := r.guard(r.all); err != nil {
+		r.Leave()
 		return nil, err
 	}
 	return r.Finish()
