@@ -178,7 +178,8 @@ func pairs(t *trace.Trace) [][]int {
 func loose(t *trace.Trace) [][]int {
 	var out [][]int
 	for i, op := range t.Ops {
-		if op.Kind == trace.Free || op.Kind == trace.Record || op.Kind == trace.Use || op.Kind.OnPool() {
+		switch {
+		case op.Kind == trace.Free, op.Kind == trace.Record, op.Kind == trace.Use, op.Kind.OnPool(), op.Kind == trace.EmptyCache && op.Pool != 0:
 			out = append(out, []int{i})
 		}
 	}

@@ -73,3 +73,19 @@ func TestPoolsGetPlainer(t *testing.T) {
 	require.Equal(t, "pool begin 1\n", string(trace.Append(nil, r.Trace.Ops[0]))+"\n")
 	require.Len(t, r.Trace.Ops, 1)
 }
+
+// TestEmptiedPools: emptying a pool's cache goes alone where the pool stays.
+func TestEmptiedPools(t *testing.T) {
+	tr, err := trace.ParseString("t", "pool begin 1\nalloc 0 1\nempty_cache pool=1\nfree 0\n")
+	require.NoError(t, err)
+	r, err := Minimise(context.Background(), tr, func(t *trace.Trace) Answer {
+		if len(t.Ops) > 0 && t.Ops[0].Kind == trace.PoolBegin {
+			return Answer{Kind: Same, Op: len(t.Ops) - 1}
+		}
+		return Answer{}
+	}, Budget{})
+	require.NoError(t, err)
+	require.True(t, r.Minimal)
+	require.Equal(t, "pool begin 1", r.Trace.Ops[len(r.Trace.Ops)-1].String())
+	require.Len(t, r.Trace.Ops, 1)
+}
