@@ -41,7 +41,8 @@ func sizeOf(t *trace.Trace) size {
 }
 
 // Less orders traces by operations, streams, bytes asked for, settings and capacity; then by the numbers of the streams, and
-// last by the operations themselves, so that it is a total order.
+// last by the operations and settings themselves, so that it is a total order: which of several is smallest does not depend on
+// which came first.
 func Less(a, b *trace.Trace) bool {
 	if len(a.Ops) != len(b.Ops) {
 		return len(a.Ops) < len(b.Ops)
@@ -60,6 +61,16 @@ func Less(a, b *trace.Trace) bool {
 			cmp.Compare(p.Pool, q.Pool), compareBool(p.Capture, q.Capture),
 		); c != 0 {
 			return c < 0
+		}
+		if *p != *q {
+			return p.String() < q.String()
+		}
+	}
+	for _, key := range [...]string{trace.KeyConf, trace.KeyFraction} {
+		p, _ := a.Get(key)
+		q, _ := b.Get(key)
+		if p != q {
+			return p < q
 		}
 	}
 	return false
