@@ -11,20 +11,27 @@ import (
 // granule is what capacities are a multiple of: 2 MiB, a small segment or page.
 const granule = 2 << 20
 
-// with is a trace with other operations, ids and private pools renumbered in order of their first operations. Operations on pools that
-// are not legal any more go: an end or a release of what no longer begins, and what stands in the way of the rest.
+// with is a trace with other operations, ids, segments and private pools renumbered in order of their first operations. Operations
+// on pools that are not legal any more go: an end or a release of what no longer begins, and what stands in the way of the rest.
 func with(t *trace.Trace, ops []trace.Op) *trace.Trace {
 	ids := make(map[uint64]uint64, len(ops)/2)
+	segments := map[uint64]uint64{}
 	pools := map[allocators.PoolID]allocators.PoolID{}
 	var legal trace.PoolSet
 	out := make([]trace.Op, 0, len(ops))
 	for _, op := range ops {
 		switch op.Kind {
+		case trace.Segment:
+			segments[op.ID] = uint64(len(segments))
+			op.ID = segments[op.ID]
 		case trace.Alloc, trace.Block:
 			ids[op.ID] = uint64(len(ids))
 			fallthrough
 		case trace.Free, trace.Record, trace.Use:
 			op.ID = ids[op.ID]
+		}
+		if op.Kind == trace.Block || op.GoesOn {
+			op.Base = segments[op.Base]
 		}
 		if op.Pool != 0 {
 			if !legal.Step(&op) {

@@ -22,7 +22,7 @@ func sizeOf(t *trace.Trace) size {
 		s.bytes += op.Bytes
 		s.settings += uint64(len(op.Conf))
 		switch op.Kind {
-		case trace.Alloc, trace.Record, trace.Use, trace.Sync, trace.PoolBegin:
+		case trace.Alloc, trace.Record, trace.Use, trace.Sync, trace.PoolBegin, trace.Segment:
 			if op.Stream != trace.AllStreams && !used[op.Stream] {
 				used[op.Stream] = true
 				s.numbers += uint64(op.Stream)

@@ -251,6 +251,9 @@ func TestLess(t *testing.T) {
 		"alloc 0 1\nconf b:1\n",
 		"alloc 0 1\nalloc 1 9\n",
 		"alloc 0 9\nalloc 1 1\n",
+		"segment 0 2097152 stream=0 pool=small\nblock 0 512 requested=1 at=0+0\n",
+		"segment 0 2097152 stream=0 pool=small\nblock 0 512 requested=1 at=0+512\n",
+		"segment 0 2097152 stream=1 pool=small\nblock 0 512 requested=1 at=0+0\n",
 		"alloc 0 1\nalloc 1 1 stream=1\n",
 		"alloc 0 1\nalloc 1 1 stream=2\n",
 	}

@@ -16,8 +16,14 @@ func (m *minimiser) closure() {
 	}
 	failing := t.Ops[m.answer.Op]
 	home := map[uint64]device.Stream{} // of an allocation
+	segments := map[uint64]device.Stream{}
 	for _, op := range t.Ops {
-		if op.Kind == trace.Alloc {
+		switch op.Kind {
+		case trace.Segment:
+			segments[op.ID] = op.Stream
+		case trace.Block:
+			home[op.ID] = segments[op.Base]
+		case trace.Alloc:
 			home[op.ID] = op.Stream
 		}
 	}

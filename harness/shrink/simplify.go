@@ -50,7 +50,8 @@ func (m *minimiser) streams() {
 	}
 	for i := 0; i < len(m.best.Ops); i++ {
 		for _, to := range used {
-			if op := m.best.Ops[i]; onStream(op) && to < op.Stream && m.moved(i, to) {
+			// Ranges of one address range have one stream, so a segment does not move alone.
+			if op := m.best.Ops[i]; onStream(op) && op.Kind != trace.Segment && to < op.Stream && m.moved(i, to) {
 				break
 			}
 		}
@@ -81,7 +82,7 @@ func streamsOf(t *trace.Trace) []device.Stream {
 }
 
 func onStream(op trace.Op) bool {
-	return op.Kind == trace.Alloc || op.Kind == trace.Record || op.Kind == trace.Use ||
+	return op.Kind == trace.Alloc || op.Kind == trace.Record || op.Kind == trace.Use || op.Kind == trace.Segment ||
 		(op.Kind == trace.Sync || op.Kind == trace.PoolBegin) && op.Stream != trace.AllStreams
 }
 
