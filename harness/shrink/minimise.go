@@ -64,7 +64,7 @@ type Result struct {
 	// Minimal says that nothing more can be removed; else Stopped says what came first: OutOfRuns, OutOfTime or Interrupted.
 	Minimal bool
 	Stopped string
-	// Others are other failures that were met, in that order.
+	// Others are other failures that were met, in that order, with headers like Trace's.
 	Others []Other
 	// Broken counts the runs that broke; FirstBroken is the error of the first.
 	Broken      int
@@ -81,8 +81,9 @@ const (
 // KeyShrunkFrom is the header key for where a shrunk trace came from.
 const KeyShrunkFrom = "shrunk-from"
 
-// staleKeys are header lines that speak of the operations or settings of the original.
-var staleKeys = []string{"expect", "finding", "allocator", KeyShrunkFrom}
+// staleKeys are header lines that speak of the operations, settings or failure of the original: a result's, a case's of the
+// corpus, a hunt's.
+var staleKeys = []string{"expect", "right", "bites", "hash", "finding", "allocator", "hunt", KeyShrunkFrom}
 
 // Minimise looks for the smallest trace that still fails in the same way. When the budget or the context ends, the result is
 // the smallest one found until then. A legal trace on which the predicate does not answer Same is an error, one that wraps
@@ -114,6 +115,9 @@ func Minimise(ctx context.Context, t *trace.Trace, predicate Predicate, budget B
 	r := &m.result
 	r.Trace, r.Signature, r.After = m.best, m.answer.Signature, len(m.best.Ops)
 	r.Trace.Header = fromHeader(r.Trace.Header, t)
+	for _, o := range r.Others {
+		o.Trace.Header = fromHeader(o.Trace.Header, t)
+	}
 	return r, nil
 }
 

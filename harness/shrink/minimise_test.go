@@ -108,6 +108,10 @@ func TestHeader(t *testing.T) {
 # capacity: 1GiB
 # fraction: 0.5
 # expect: {"conf":""}
+# right: {"oom_ops":[]}
+# bites: classic
+# hash: 65bbf5a0cdd79741
+# hunt: growth 3
 # note: kept
 alloc 7 100  # a comment
 conf max_split_size_mb:64,expandable_segments:True
@@ -304,6 +308,22 @@ func TestOthers(t *testing.T) {
 	require.NoError(t, o.Trace.Validate())
 	require.Positive(t, r.Broken)
 	require.Equal(t, broken, r.FirstBroken)
+}
+
+// TestOthersOnALargeDevice: a failure that is met only when the capacity is lifted is handed out too. No header of the original
+// speaks for another failure's trace.
+func TestOthersOnALargeDevice(t *testing.T) {
+	in := parse(t, "# capacity: 1073741824\n# expect: {}\n# finding: same on classic\n# allocator: classic\n# note: kept\nalloc 0 1\n")
+	r := minimise(t, in, func(t *trace.Trace) shrink.Answer {
+		if c, _, _ := t.Capacity(); c > 1<<30 {
+			return shrink.Answer{Kind: shrink.Different, Signature: "large", Op: 0}
+		}
+		return shrink.Answer{Kind: shrink.Same, Signature: "same", Op: len(t.Ops)}
+	})
+	require.Len(t, r.Others, 1)
+	require.Equal(t, "large", r.Others[0].Signature)
+	require.Equal(t, fmt.Sprintf("# capacity: 8796093022208\n# note: kept\n# shrunk-from: %s, 1 operations\nalloc 0 1\n", in.ID()),
+		string(r.Others[0].Trace.Format()))
 }
 
 // TestErrors: what cannot be shrunk.

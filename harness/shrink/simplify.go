@@ -203,7 +203,12 @@ func (m *minimiser) dependsOnCapacity() bool {
 		return false
 	}
 	m.result.Runs++
-	return m.predicate(withCapacity(m.best, unbounded)).Kind != Same
+	t := withCapacity(m.best, unbounded)
+	a := m.predicate(t)
+	if a.Kind == Different {
+		m.other(a.Signature, t)
+	}
+	return a.Kind != Same
 }
 
 // capacity lowers the header's capacity: to what is used, and from there by doubling from the least and halving the rest.
