@@ -54,6 +54,8 @@ type Config struct {
 	NewDevice measure.NewDevice
 	// MeasureDevice makes the devices on which measures are taken; nil means NewDevice.
 	MeasureDevice measure.NewDevice
+	// RelationDevice makes the devices on which relations are asked, simulated ones; nil means MeasureDevice.
+	RelationDevice measure.NewDevice
 	// Verify says how much of the blocks' bytes is checked; Faults are the device calls that fail.
 	Verify executor.Verify
 	Faults faultdev.Plan
@@ -286,7 +288,7 @@ func (c *Config) execute(p *executor.Program, t executor.Target, capacity uint64
 	return executor.Execute(p, t, opts)
 }
 
-// measureDevice makes the devices on which measures are taken and relations asked.
+// measureDevice makes the devices on which measures are taken.
 func (c *Config) measureDevice() measure.NewDevice {
 	if c.MeasureDevice != nil {
 		return c.MeasureDevice
@@ -300,7 +302,10 @@ func (c *Config) relate(t *trace.Trace, target Target, capacity uint64, run *Run
 	if err != nil {
 		return err
 	}
-	q := executor.Case{Trace: t, Target: on, Capacity: capacity, NewDevice: c.measureDevice(), Explore: true}
+	q := executor.Case{Trace: t, Target: on, Capacity: capacity, NewDevice: c.RelationDevice, Explore: true}
+	if q.NewDevice == nil {
+		q.NewDevice = c.measureDevice()
+	}
 	if q.Conf, q.With, err = target.Settings(t); err != nil {
 		return err
 	}

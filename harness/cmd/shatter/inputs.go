@@ -134,12 +134,17 @@ func (f *targetFlags) resolveVerify() error {
 // newDevice makes devices for measures and explanations, which need many: simulated ones, whatever the device of the run is.
 func (f *targetFlags) newDevice() measure.NewDevice { return f.dev.NewSimulated }
 
+// relationDevice makes devices for relations: simulated ones whose addresses rise, whatever --device says. What a relation compares
+// need not buy at the same places, and ties break by address.
+func (f *targetFlags) relationDevice() measure.NewDevice { return catalog.DeviceSpec{}.NewSimulated }
+
 // replayFlags are the flags beside allocator and capacity that a replay line needs.
 func (f *targetFlags) replayFlags() []string {
 	var flags []string
-	if f.dev.Kind != "sim" {
-		kind, _, _ := strings.Cut(f.dev.Name, ",")
-		flags = append(flags, "--device", kind)
+	if _, options, _ := strings.Cut(f.dev.Name, ","); f.dev.Kind != "sim" {
+		flags = append(flags, "--device", f.dev.Name)
+	} else if options != "" {
+		flags = append(flags, "--device", "sim,"+options)
 	}
 	if f.verify != "" {
 		flags = append(flags, "--verify", f.verify)

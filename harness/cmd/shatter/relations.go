@@ -72,7 +72,7 @@ func (f *targetFlags) relate(t *trace.Trace, on executor.Target, capacity uint64
 		return err
 	}
 	v, err := executor.Relate(&executor.Case{
-		Trace: t, Target: on, Capacity: capacity, NewDevice: f.newDevice(), Conf: confOf(s), With: settingsFor(s),
+		Trace: t, Target: on, Capacity: capacity, NewDevice: f.relationDevice(), Conf: confOf(s), With: settingsFor(s),
 	}, f.relations())
 	switch {
 	case v == nil:

@@ -95,7 +95,7 @@ func (f *runFlags) resolve(c *cobra.Command) (campaign.Config, error) {
 	if err := f.targetFlags.resolve(c); err != nil {
 		return cfg, err
 	}
-	cfg.NewDevice, cfg.MeasureDevice = f.dev.New, f.newDevice()
+	cfg.NewDevice, cfg.MeasureDevice, cfg.RelationDevice = f.dev.New, f.newDevice(), f.relationDevice()
 	cfg.Verify, cfg.Faults = f.bytesVerified, f.faults
 	cfg.Simulated = f.dev.Kind == "sim"
 	if f.dev.Kind == "cuda" {

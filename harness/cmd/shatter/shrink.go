@@ -219,13 +219,13 @@ func (f *shrinkFlags) jobsOf(t *trace.Trace) ([]job, error) {
 			},
 		}
 		if s.Configurable() {
-			j.runs.Relations, j.runs.RelationDevice = f.relations(), f.newDevice()
+			j.runs.Relations, j.runs.RelationDevice = f.relations(), f.relationDevice()
 			j.runs.Settings = func(*trace.Trace) (string, func(string) (executor.Target, error), error) {
 				return confOf(s), settingsFor(s), nil
 			}
 		}
 		if s.Settings != nil {
-			j.runs.Relations, j.runs.RelationDevice = f.relations(), f.newDevice()
+			j.runs.Relations, j.runs.RelationDevice = f.relations(), f.relationDevice()
 			j.runs.Settings = func(t *trace.Trace) (string, func(string) (executor.Target, error), error) {
 				s, err := headerSpec(t, "")
 				return confOf(s), settingsFor(s), err
