@@ -242,8 +242,10 @@ func (c *Config) run(ctx context.Context, p *executor.Program, target Target, ca
 	if digests != nil {
 		run.Decisions = digests.text()
 	}
-	if err := c.deflake(p, t, capacity, run.Result); err != nil {
-		return run, err
+	if list := run.Result.Findings; len(list) > 0 {
+		if err := c.deflake(&list[0], p.Trace, func() (*executor.Result, error) { return c.execute(p, t, capacity, nil) }); err != nil {
+			return run, err
+		}
 	}
 	if !c.Measures || kind != gen.Distribution || len(run.Result.Findings) > 0 {
 		return run, nil
@@ -318,6 +320,16 @@ func (c *Config) relate(t *trace.Trace, target Target, capacity uint64, run *Run
 	case f.Known != "":
 		run.Result.Known = append(run.Result.Known, *f)
 	default:
+		if err := c.deflake(f, t, func() (*executor.Result, error) {
+			res := &executor.Result{Elsewhere: run.Result.Elsewhere}
+			f, err := executor.Relate(&q, c.Relations)
+			if f != nil {
+				res.Findings = []executor.Finding{*f}
+			}
+			return res, err
+		}); err != nil {
+			return err
+		}
 		run.Result.Findings = append(run.Result.Findings, *f)
 	}
 	run.Drift, err = drift.Measure(t.First(drift.Ops), on, c.measureDevice())

@@ -37,15 +37,14 @@ func Deflake(f *executor.Finding, t *trace.Trace, again func() (*executor.Result
 }
 
 // deflake runs the first finding of each signature of a campaign again.
-func (c *Config) deflake(p *executor.Program, t executor.Target, capacity uint64, res *executor.Result) error {
-	if !c.Simulated || len(res.Findings) == 0 {
+func (c *Config) deflake(f *executor.Finding, t *trace.Trace, again func() (*executor.Result, error)) error {
+	if !c.Simulated {
 		return nil
 	}
-	f := &res.Findings[0]
 	if _, seen := c.confirmed.LoadOrStore(f.Signature(), true); seen {
 		return nil
 	}
-	return Deflake(f, p.Trace, func() (*executor.Result, error) { return c.execute(p, t, capacity, nil) })
+	return Deflake(f, t, again)
 }
 
 func flaky(f *executor.Finding, t *trace.Trace, repeat int, instead string) error {

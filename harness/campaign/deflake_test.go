@@ -83,6 +83,50 @@ func TestDeflake(t *testing.T) {
 	require.NoError(t, campaign.Execute(context.Background(), loose, count))
 }
 
+// TestDeflakeRelations: what a relation finds must come back each time too.
+func TestDeflakeRelations(t *testing.T) {
+	w, err := gen.Find("edges")
+	require.NoError(t, err)
+	on := campaign.Target{Name: "direct", For: func(*trace.Trace) (executor.Target, error) {
+		return executor.Target{Name: "direct", New: func(d device.Device) (allocators.Allocator, error) { return direct.New(d), nil }}, nil
+	}}
+	on.Settings = func(tr *trace.Trace) (string, func(string) (executor.Target, error), error) {
+		return "", func(string) (executor.Target, error) { return on.For(tr) }, nil
+	}
+	for _, c := range []struct {
+		asked int // broken in this many questions
+		want  string
+	}{
+		{1, "a finding did not come back in repeat 1 of 5: odd/r on direct"},
+		{5, "a finding did not come back in repeat 5 of 5: odd/r on direct"},
+		{6, ""}, // it is asked once, and again 5 times; of the next sequences it holds
+	} {
+		asked, found := 0, 0
+		cfg := campaign.Config{
+			Workloads: []gen.Workload{w}, Params: gen.Params{Ops: 40}, Targets: []campaign.Target{on}, Sequences: 2, Seed: 1, Workers: 1,
+			NewDevice: func(n uint64) (device.Device, error) { return simdev.New(simdev.Options{Capacity: n}) },
+			Simulated: true, RelateEvery: 1,
+			Relations: []executor.Relation{{ID: "odd", Check: func(*executor.Case) (*executor.Violation, error) {
+				if asked++; asked > c.asked {
+					return nil, nil
+				}
+				return executor.Broken("r", "odd"), nil
+			}}},
+		}
+		err := campaign.Execute(context.Background(), cfg, func(s *campaign.Sequence) error {
+			found += len(s.Runs[0].Result.Findings)
+			return nil
+		})
+		if c.want == "" {
+			require.NoError(t, err)
+			require.Equal(t, 1, found)
+			continue
+		}
+		require.ErrorIs(t, err, executor.ErrHarness)
+		require.ErrorContains(t, err, c.want)
+	}
+}
+
 // TestDeflakeRepeats: five repeats, each the same in all words; a repeat that cannot be run is an error of its own.
 func TestDeflakeRepeats(t *testing.T) {
 	tr, err := trace.ParseString("x.trace", "alloc 0 1\n")
