@@ -44,8 +44,10 @@ func (j *Judgement) Signature(target string) string {
 
 // baseTarget is the allocator without settings, and without the folder if it is a file: so:/lib/x.so,alloc=a is so:x.so.
 func baseTarget(target string) string {
-	target, _, _ = strings.Cut(target, "@")
-	target, _, _ = strings.Cut(target, ",")
+	name := strings.LastIndexByte(target, '/') + 1 // a folder may have an @ or a comma in its name
+	if i := strings.IndexAny(target[name:], "@,"); i >= 0 {
+		target = target[:name+i]
+	}
 	if kind, file, ok := strings.Cut(target, ":"); ok {
 		return kind + ":" + path.Base(file)
 	}
