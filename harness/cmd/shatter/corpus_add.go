@@ -179,7 +179,7 @@ func minimised(c *cobra.Command, t *trace.Trace, limit time.Duration) (*shrink.R
 	if err != nil {
 		return nil, err
 	}
-	j := jobs[0]
+	j := &jobs[0]
 	res, _, err := j.runs.Execute(j.trace)
 	if err != nil {
 		return nil, err
@@ -188,13 +188,12 @@ func minimised(c *cobra.Command, t *trace.Trace, limit time.Duration) (*shrink.R
 		return nil, hinted{fmt.Errorf("%s: there is no finding in it here", t.Name),
 			"if what it found is mended, remove the file; if the program that found it had a planted bug, adopt it with that program"}
 	}
-	predicate, err := f.predicate(j)
-	if err != nil {
+	if err := f.choose(j); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), limit)
 	defer cancel()
-	r, err := shrink.Minimise(ctx, j.trace, predicate, shrink.Budget{})
+	r, err := shrink.Minimise(ctx, j.trace, j.keep, shrink.Budget{})
 	if errors.Is(c.Context().Err(), context.Canceled) {
 		return nil, errInterrupted
 	}

@@ -307,6 +307,9 @@ func (p *runPage) shrunk(ctx context.Context, t *trace.Trace, f *reports.Finding
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := s.choose(&jobs[0]); err != nil {
+		return nil, nil, err
+	}
 	c := &cobra.Command{}
 	c.SetContext(ctx)
 	a, err := s.one(c, jobs[0], shrink.Budget{Runs: pageShrinking, Time: pageTime})

@@ -122,6 +122,9 @@ func (f *shrinkFlags) resolve(c *cobra.Command) error {
 type job struct {
 	trace *trace.Trace
 	runs  shrink.Runs
+	// keep says what is to be kept of its failure, found that there is a finding in it.
+	keep  shrink.Predicate
+	found bool
 }
 
 func (f *shrinkFlags) run(c *cobra.Command, args []string) error {
@@ -141,9 +144,18 @@ func (f *shrinkFlags) run(c *cobra.Command, args []string) error {
 		}
 		jobs = append(jobs, list...)
 	}
+	found := false
+	for i := range jobs { // what does not fail is said before others are shrunk
+		if c.Context().Err() != nil {
+			return errInterrupted
+		}
+		if err := f.choose(&jobs[i]); err != nil {
+			return err
+		}
+		found = found || jobs[i].found
+	}
 	out := bufio.NewWriter(c.OutOrStdout())
 	defer out.Flush()
-	found := false
 	for i, j := range jobs {
 		if c.Context().Err() != nil {
 			return errInterrupted
@@ -156,7 +168,7 @@ func (f *shrinkFlags) run(c *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		found = found || !strings.HasPrefix(a.Signature, "oom.")
+		found = found || len(a.Others) > 0
 		if f.json {
 			err = json.NewEncoder(out).Encode(a)
 		} else {
@@ -261,11 +273,7 @@ func settingsOf(s catalog.Spec, header []trace.Field) []trace.Field {
 // one shrinks a trace on an allocator.
 func (f *shrinkFlags) one(c *cobra.Command, j job, budget shrink.Budget) (*shrinkAnswer, error) {
 	start := time.Now()
-	predicate, err := f.predicate(j)
-	if err != nil {
-		return nil, err
-	}
-	r, err := shrink.Minimise(c.Context(), j.trace, f.keeping(j.trace, predicate), budget)
+	r, err := shrink.Minimise(c.Context(), j.trace, f.keeping(j.trace, j.keep), budget)
 	if err != nil {
 		return nil, err
 	}
@@ -315,21 +323,23 @@ func (f *shrinkFlags) write(signature string, t *trace.Trace) (string, error) {
 	return path, nil
 }
 
-// predicate runs the trace once and chooses what is to be kept.
-func (f *shrinkFlags) predicate(j job) (shrink.Predicate, error) {
+// choose runs the trace once and chooses what is to be kept.
+func (f *shrinkFlags) choose(j *job) error {
 	res, target, err := j.runs.Execute(j.trace)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(res.Findings) > 0 && f.verdict == "" {
+	j.found = len(res.Findings) > 0
+	if j.found && f.verdict == "" {
 		v := &res.Findings[0]
-		if f.dev.Kind == "sim" {
-			err = campaign.Deflake(v, j.trace, func() (*executor.Result, error) {
-				res, _, err := j.runs.Execute(j.trace)
-				return res, err
-			})
+		j.keep = j.runs.Finding(v.Signature())
+		if f.dev.Kind != "sim" {
+			return nil
 		}
-		return j.runs.Finding(v.Signature()), err
+		return campaign.Deflake(v, j.trace, func() (*executor.Result, error) {
+			res, _, err := j.runs.Execute(j.trace)
+			return res, err
+		})
 	}
 	list := res.Judgements
 	if f.verdict == "last" {
@@ -337,13 +347,14 @@ func (f *shrinkFlags) predicate(j job) (shrink.Predicate, error) {
 	}
 	for i := range list {
 		if v := list[i].Verdict.String(); f.verdict == "" || f.verdict == "first" || f.verdict == "last" || f.verdict == v {
-			return j.runs.Refusal(list[i].Signature(target)), nil
+			j.keep = j.runs.Refusal(list[i].Signature(target))
+			return nil
 		}
 	}
 	if len(list) > 0 {
-		return nil, fmt.Errorf("%s on %s: none of its %d refusals has the verdict %s", j.trace.Name, target, len(list), f.verdict)
+		return fmt.Errorf("%s on %s: none of its %d refusals has the verdict %s", j.trace.Name, target, len(list), f.verdict)
 	}
-	return nil, hinted{
+	return hinted{
 		fmt.Errorf("%s on %s passes: there is no finding and no refusal to keep", j.trace.Name, target),
 		"give the allocator and the capacity at which it fails, with --alloc and --capacity",
 	}
