@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -274,8 +275,14 @@ func settingsOf(s catalog.Spec, header []trace.Field) []trace.Field {
 func (f *shrinkFlags) one(c *cobra.Command, j job, budget shrink.Budget) (*shrinkAnswer, error) {
 	start := time.Now()
 	r, err := shrink.Minimise(c.Context(), j.trace, f.keeping(j.trace, j.keep), budget)
-	if err != nil {
+	switch {
+	case err == nil:
+	case c.Context().Err() != nil:
+		return nil, errInterrupted
+	case errors.Is(err, executor.ErrHarness):
 		return nil, err
+	default:
+		return nil, faultError{hinted{err, "it did a moment ago: what does not come back each time cannot be shrunk"}}
 	}
 	target, err := j.runs.Target(r.Trace)
 	if err != nil {
@@ -353,6 +360,12 @@ func (f *shrinkFlags) choose(j *job) error {
 	}
 	if len(list) > 0 {
 		return fmt.Errorf("%s on %s: none of its %d refusals has the verdict %s", j.trace.Name, target, len(list), f.verdict)
+	}
+	if j.found {
+		return hinted{
+			fmt.Errorf("%s on %s has no refusal, but the finding %s", j.trace.Name, target, res.Findings[0].Signature()),
+			"leave out --verdict to keep that",
+		}
 	}
 	return hinted{
 		fmt.Errorf("%s on %s passes: there is no finding and no refusal to keep", j.trace.Name, target),
