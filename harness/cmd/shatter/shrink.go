@@ -72,8 +72,9 @@ func shrinkCommand() *cobra.Command {
 		Short: "minimise a failing trace",
 		Long: `Shrink cuts a trace down to the smallest that still fails in the same way: with a finding of the same signature, or, if there
 is none, with a refusal of the same verdict (and for verdict policy, of the same rules in the way). It removes operations and
-streams, lowers sizes to where allocators change their mind, drops settings and lowers the capacity. The result says which
-allocator and device it is for, so that shatter replay needs no flags, and is printed as a trace. FILE is as in replay.`,
+streams, lowers sizes to where allocators change their mind, drops settings and lowers the capacity. The result is printed as a
+trace, with the shatter replay line that repeats it. Its header has settings and capacity, so classic and expandable need no
+--alloc and --capacity there; other allocators do. FILE is as in replay.`,
 		Example: `  shatter shrink failing.trace
   shatter shrink --alloc expandable --verdict fragmentation --keep capacity,sizes oom.trace`,
 		Args: cobra.MinimumNArgs(1),
