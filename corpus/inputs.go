@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -84,7 +85,7 @@ func (s *Store) CheckInputs() error {
 			}
 			delete(have, c.Name)
 		}
-		for name := range have {
+		for _, name := range slices.Sorted(maps.Keys(have)) {
 			if IsCrasher(name) {
 				return fmt.Errorf("%[1]s/%[2]s is what fuzzing found; run: shatter corpus add --adopt %[1]s/%[2]s", dir, name)
 			}

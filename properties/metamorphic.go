@@ -2,6 +2,7 @@ package properties
 
 import (
 	"encoding/binary"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -324,7 +325,7 @@ func apart(c *executor.Case, rule string, class func(*allocators.Promise, *trace
 	if err != nil {
 		return nil, err
 	}
-	for k := range classes {
+	for _, k := range slices.Sorted(maps.Keys(classes)) { // in order: of several violations the same one is found each time
 		var ops []trace.Op
 		var from []int
 		for i, op := range t.Ops {

@@ -232,6 +232,23 @@ func TestApart(t *testing.T) {
 	require.NotNil(t, v)
 	require.Equal(t, "operation 3 (alloc 2 5242880 stream=3): alloc ok, block of 5242880 bytes at offset 0 of segment 3; "+
 		"with the allocations of its class alone: alloc ok, block of 6291456 bytes at offset 0 of segment 1", v.Detail)
+	// Where streams 2 and 3 get something else alone, it is always the lower one that is named.
+	for range 20 {
+		v, err = StreamsApart.Check(&executor.Case{Trace: tr, Capacity: 100 << 20, NewDevice: sim, Target: executor.Target{
+			Name: "first", New: func(d device.Device) (allocators.Allocator, error) {
+				a, err := caching.New(d, caching.DefaultSettings())
+				calls := 0
+				return &second{a, func(a *caching.Allocator, n uint64, s device.Stream) (allocators.Block, error) {
+					if calls++; calls > 1 {
+						n += 1 << 20
+					}
+					return a.Alloc(n, s)
+				}}, err
+			}}})
+		require.NoError(t, err)
+		require.NotNil(t, v)
+		require.Contains(t, v.Detail, "operation 1 (alloc 1 5242880 stream=2)")
+	}
 }
 
 // TestProgramViewLeavesOut: what changes settings, limits and what others hold is left out, and with pools what empties caches: under

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,7 +100,7 @@ func ParseOutcome(text string) (*Expectation, error) {
 	claims := e.OOMOps != nil || e.Verdict != nil || e.Coarse != nil || e.Relaxed != nil || e.Known != nil || e.Most != nil || e.Breaks != nil
 	for _, p := range e.parts() {
 		claims = claims || p.figures != nil
-		for name := range p.figures {
+		for _, name := range slices.Sorted(maps.Keys(p.figures)) {
 			if !slices.Contains(figures[p.name], name) {
 				return nil, fmt.Errorf("unknown figure %q in %q (known: %s)", name, p.name, strings.Join(figures[p.name], ", "))
 			}
@@ -108,7 +109,7 @@ func ParseOutcome(text string) (*Expectation, error) {
 	if !claims {
 		return nil, errors.New("it claims nothing")
 	}
-	for name := range e.Most {
+	for _, name := range slices.Sorted(maps.Keys(e.Most)) {
 		part, figure, _ := strings.Cut(name, ".")
 		if !slices.Contains(figures[part], figure) {
 			return nil, fmt.Errorf("unknown figure %q in \"most\" (write PART.FIGURE, as peak.reserved)", name)

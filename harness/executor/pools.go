@@ -2,6 +2,8 @@ package executor
 
 import (
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
@@ -149,8 +151,8 @@ func (r *Run) closePools() error {
 		}
 		p.close(id)
 	}
-	for id, uses := range p.uses {
-		for ; uses > 0; uses-- {
+	for _, id := range slices.Sorted(maps.Keys(p.uses)) {
+		for uses := p.uses[id]; uses > 0; uses-- {
 			if err := p.can.ReleasePool(id); err != nil {
 				return err
 			}

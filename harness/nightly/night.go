@@ -302,6 +302,7 @@ func (n *night) count(t Task, a *Answer) {
 		}
 		n.out.Known[i].Count += k
 	}
+	slices.SortFunc(n.out.Known, func(a, b Count) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // unreached enters a task that was not done.

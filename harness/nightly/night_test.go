@@ -102,6 +102,20 @@ var workers = map[string]func(context.Context, Task, *Pulse) (Answer, error){
 		}
 		return Answer{}, nil
 	},
+	// While the finding of one trace is shrunk, another one is met.
+	"meets": func(_ context.Context, t Task, _ *Pulse) (Answer, error) {
+		switch {
+		case t.Kind == Repeat:
+			return Answer{Repeated: &Repeated{Own: true, Tried: t.Tries}}, nil
+		case t.Kind == Shrink && t.Found.Rule == "first":
+			return Answer{Found: []Found{broken("met", "other")}, Shrunk: &Shrunk{Found: *t.Found, Before: 3, After: 1, Minimal: true}}, nil
+		case t.Kind == Shrink:
+			return Answer{Shrunk: &Shrunk{Found: *t.Found, Before: 3, After: 2, Minimal: true}}, nil
+		case t.Kind == Sequence && t.Index == 3:
+			return Answer{Found: []Found{broken("one", "first")}}, nil
+		}
+		return Answer{}, nil
+	},
 	"again": func(_ context.Context, t Task, _ *Pulse) (Answer, error) {
 		switch {
 		case t.Kind == Repeat:
@@ -290,6 +304,20 @@ func TestNights(t *testing.T) {
 			require.Empty(t, left)
 		})
 	}
+}
+
+// TestMetByShrinking: what is met while a finding is shrunk is a finding too: a suspect, shrunk in its turn.
+func TestMetByShrinking(t *testing.T) {
+	t.Parallel()
+	var out Night
+	require.NoError(t, Run(context.Background(), config(t, "meets"), &out))
+	require.False(t, out.Failed())
+	require.Len(t, out.Findings, 2)
+	f := &out.Findings[1]
+	require.Equal(t, []any{"p.other.classic.alloc", Suspect, "met while another finding was shrunk, and not looked for again", "met",
+		"shrinking of p.first.classic.alloc", 1, 3, 2},
+		[]any{f.Signature, f.Status, f.Why, f.First, f.Source, f.Traces, f.Before, f.After})
+	require.Equal(t, 1, out.Explored.Repeats, "it came from no task that fresh seeds could do")
 }
 
 // TestKnownHang: what is known to end workers ends one more each time, and not two.

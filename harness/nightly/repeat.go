@@ -21,6 +21,8 @@ func (n *night) finding(t Task, f *Found) {
 		g := &n.out.Findings[s.at]
 		if (t.Kind == Panel || t.Kind == Case) && n.Simulated {
 			g.Status, g.Why = Red, "in the panel, where nothing is left to chance"
+		} else if t.Kind == Shrink {
+			g.Why = "met while another finding was shrunk, and not looked for again"
 		} else if t.Kind != Repeat {
 			n.repeat(t, f)
 		}
@@ -50,6 +52,8 @@ func source(t *Task) string {
 		return "panel"
 	case Repeat:
 		return "repetition of " + source(t.Of)
+	case Shrink:
+		return "shrinking of " + t.Found.Signature()
 	}
 	return fmt.Sprintf("%s %d", t.Kind, t.Index)
 }

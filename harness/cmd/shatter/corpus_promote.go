@@ -12,6 +12,7 @@ import (
 	"github.com/shatter-gpu/shatter/corpus"
 	"github.com/shatter-gpu/shatter/corpus/verify"
 	"github.com/shatter-gpu/shatter/harness/conform"
+	"github.com/shatter-gpu/shatter/harness/trace"
 	"github.com/shatter-gpu/shatter/properties"
 )
 
@@ -68,11 +69,12 @@ func (p *promoteFlags) run(c *cobra.Command, name string) error {
 	}
 	old := k.Path()
 	previous := *k
-	for key, value := range map[string]string{
-		"class": p.class, "about": p.about, "note": p.note, "right": p.right, "known": p.known, "source": p.source,
+	for _, f := range [...]trace.Field{
+		{Key: "class", Value: p.class}, {Key: "about", Value: p.about}, {Key: "note", Value: p.note}, {Key: "right", Value: p.right},
+		{Key: "known", Value: p.known}, {Key: "source", Value: p.source},
 	} {
-		if value != "" {
-			k.Set(key, value)
+		if f.Value != "" {
+			k.Set(f.Key, f.Value)
 		}
 	}
 	if len(p.bites) > 0 {

@@ -96,7 +96,7 @@ func (w *nightWorker) job(f *nightly.Found, t *trace.Trace) (*job, error) {
 	return j, nil
 }
 
-// shrink makes a finding's trace small.
+// shrink makes a finding's trace small. Other failures that it meets are findings of their own.
 func (w *nightWorker) shrink(ctx context.Context, t nightly.Task) (nightly.Answer, error) {
 	var a nightly.Answer
 	tr, err := trace.ParseString(t.Found.Trace, t.Found.Text)
@@ -129,6 +129,15 @@ func (w *nightWorker) shrink(ctx context.Context, t nightly.Task) (nightly.Answe
 			Finding: res.Findings[i], Trace: r.Trace.Name, Hash: r.Trace.ID(), Text: string(r.Trace.Format()), Capacity: capacity,
 		},
 		Before: r.Before, After: r.After, Minimal: r.Minimal, Stopped: r.Stopped,
+	}
+	for _, o := range r.Others {
+		capacity, _, err := o.Trace.Capacity()
+		if err != nil {
+			return a, err
+		}
+		if res, _, err := j.runs.Execute(o.Trace); err == nil { // as for the shrinker, a run that breaks is none
+			w.enter(&a, res, o.Trace, capacity)
+		}
 	}
 	return a, nil
 }
