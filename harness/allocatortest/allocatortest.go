@@ -391,6 +391,9 @@ func (s *suite) report(tr *trace.Trace, f *executor.Finding) (text string, done 
 		fmt.Fprintf(&b, "%s when it was shrunk (ShrinkTime sets more); ", r.Stopped)
 	}
 	fmt.Fprintf(&b, "shrunk from %d to %d operations (again with allocatortest.Replay):\n%s", r.Before, r.After, bareText(r.Trace))
+	for _, o := range r.Others {
+		fmt.Fprintf(&b, "while it was shrunk, another failure was met: %s\n%s", o.Signature, bareText(o.Trace))
+	}
 	return b.String(), r.Minimal
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/shatter-gpu/shatter/corpus"
 	"github.com/shatter-gpu/shatter/harness/gen"
+	"github.com/shatter-gpu/shatter/harness/trace"
 )
 
 // FirstReport does what Test does and returns the first report, empty if there is none.
@@ -15,21 +16,30 @@ func FirstReport(factory Factory, opts ...Option) (string, error) {
 		for i := range s.sequences {
 			tr := s.suitable(gen.Generate(w, gen.Seed(s.seed, w.Name, uint64(i)), gen.Params{Ops: s.ops, Capacity: s.capacity}))
 			tr.Name = fmt.Sprintf("%s-%d", w.Name, i)
-			capacity, _, err := tr.Capacity()
-			if err != nil {
-				return "", err
-			}
-			f, err := s.run(tr, capacity)
-			if err != nil {
-				return "", err
-			}
-			if f != nil {
-				text, _ := s.report(tr, f)
-				return text, nil
+			if text, err := s.reportOf(tr); text != "" || err != nil {
+				return text, err
 			}
 		}
 	}
 	return "", nil
+}
+
+// ReportOf reports what is found in one trace, empty if nothing is.
+func ReportOf(factory Factory, tr *trace.Trace) (string, error) {
+	return newSuite(factory, nil).reportOf(tr)
+}
+
+func (s *suite) reportOf(tr *trace.Trace) (string, error) {
+	capacity, _, err := tr.Capacity()
+	if err != nil {
+		return "", err
+	}
+	f, err := s.run(tr, capacity)
+	if f == nil || err != nil {
+		return "", err
+	}
+	text, _ := s.report(tr, f)
+	return text, nil
 }
 
 // CorpusReport replays the corpus and returns the name and the report of the first case that fails, empty if none does.

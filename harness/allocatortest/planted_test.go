@@ -10,6 +10,7 @@ import (
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/harness/allocatortest"
+	"github.com/shatter-gpu/shatter/harness/trace"
 )
 
 // TestPlantedBugIsFoundAndShrunk: the first fit whose holes grow over their neighbours is found by the one call, and cut down to
@@ -42,6 +43,45 @@ func (r *refuser) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
 		return allocators.Block{}, fmt.Errorf("not now: %w", device.ErrOutOfMemory)
 	}
 	return r.Allocator.Alloc(n, s)
+}
+
+// twofold gives large requests too little; where others came before and nothing was freed, it falls over them.
+type twofold struct {
+	allocators.Allocator
+	calls int
+	freed bool
+}
+
+func (a *twofold) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
+	b, err := a.Allocator.Alloc(n, s)
+	if a.calls++; n < 1<<20 || err != nil {
+		return b, err
+	}
+	if a.calls > 1 && !a.freed {
+		panic("twofold")
+	}
+	b.Size--
+	return b, nil
+}
+
+func (a *twofold) Free(at device.Addr) error {
+	a.freed = true
+	return a.Allocator.Free(at)
+}
+
+// TestAnotherFailureIsMet: what fails otherwise while a trace is shrunk is reported with its trace.
+func TestAnotherFailureIsMet(t *testing.T) {
+	tr, err := trace.ParseString("two", "# capacity: 1GiB\nalloc 0 512\nfree 0\nalloc 1 512\nalloc 2 1MiB\n")
+	require.NoError(t, err)
+	report, err := allocatortest.ReportOf(func(dev device.Device) (allocators.Allocator, error) {
+		a, err := newFirstFit(dev)
+		return &twofold{Allocator: a}, err
+	}, tr)
+	require.NoError(t, err)
+	t.Log(report)
+	require.Contains(t, report, "bounds-and-alignment/too-small")
+	require.Contains(t, report, "shrunk from 4 to ")
+	require.Regexp(t, `(?m)^while it was shrunk, another failure was met: no-crash.panic\S+\n(# .*\n)*alloc 0 `, report)
 }
 
 func TestFalseRefusalWithoutAPromise(t *testing.T) {
