@@ -163,6 +163,11 @@ func (f *corpusFlags) adopt(c *cobra.Command, s *corpus.Store, file string, limi
 	if err := f.pend(c, s, r.Trace, r.Signature, from); err != nil {
 		return err
 	}
+	for _, o := range r.Others {
+		if err := f.pend(c, s, o.Trace, o.Signature, "met while "+r.Signature+" was shrunk"); err != nil {
+			return err
+		}
+	}
 	if err := os.Remove(file); err != nil {
 		return faultError{err}
 	}
