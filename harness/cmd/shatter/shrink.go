@@ -374,25 +374,45 @@ func (f *shrinkFlags) choose(j *job) error {
 	}
 }
 
-// keeping narrows a predicate to traces that have the capacity or the sizes of the original.
+// keeping narrows a predicate to traces that have the capacity of the original, or in which every allocation that is left has its
+// size from there.
 func (f *shrinkFlags) keeping(original *trace.Trace, p shrink.Predicate) shrink.Predicate {
 	if len(f.keep) == 0 {
 		return p
 	}
 	capacity, _, _ := original.Capacity()
-	sizes := map[uint64]bool{}
-	for _, op := range original.Ops {
-		sizes[op.Bytes] = true
-	}
+	sizes := sizesOf(original)
 	return func(t *trace.Trace) shrink.Answer {
 		if c, _, _ := t.Capacity(); slices.Contains(f.keep, "capacity") && c != capacity {
 			return shrink.Answer{}
 		}
-		if slices.Contains(f.keep, "sizes") && slices.ContainsFunc(t.Ops, func(op trace.Op) bool { return !sizes[op.Bytes] }) {
+		if slices.Contains(f.keep, "sizes") && !isSubsequence(sizesOf(t), sizes) {
 			return shrink.Answer{}
 		}
 		return p(t)
 	}
+}
+
+// sizesOf are the sizes of a trace in order, in bytes.
+func sizesOf(t *trace.Trace) []uint64 {
+	var sizes []uint64
+	for _, op := range t.Ops {
+		switch op.Kind {
+		case trace.Alloc, trace.Foreign, trace.Segment, trace.Block:
+			sizes = append(sizes, op.Bytes)
+		}
+	}
+	return sizes
+}
+
+// isSubsequence tells whether part is what is left of whole when some of it is removed.
+func isSubsequence(part, whole []uint64) bool {
+	for _, n := range whole {
+		if len(part) > 0 && part[0] == n {
+			part = part[1:]
+		}
+	}
+	return len(part) == 0
 }
 
 // write prints the answer as a trace with comments before it.
