@@ -74,7 +74,8 @@ func selftestCommand() *cobra.Command {
 		Short: "planted bugs found / planted",
 		Long: `Selftest plants bugs in the allocator, one at a time, and looks whether the harness finds each: it builds this program with
 the bug, lets it run generated sequences and all small traces until a property is broken, and shrinks what it found. A bug
-must be found within the time, and shrunk to at most its recorded minimum; the program without a bug must find nothing.
+must be found within the time, also by the property that is named for it, and shrunk to at most its recorded minimum; what is found
+must come back each time, and nowhere may the harness itself fail. The program without a bug must find nothing.
 It needs the Go toolchain and the source of this module.
 
 The seconds are processor time, so that they say the same on a busy machine. In the table, generic says whether checks find it that know nothing of the allocator's promise and blocks.`,
@@ -331,6 +332,8 @@ func (r *selfTested) sum() {
 		case !b.Found:
 			fail("%s: not found in %d sequences and %d enumerated traces", b.Name, b.Sequences, b.Enumerated)
 			continue
+		case b.Broken > 0:
+			fail("%s: the harness failed %d times, first in %s", b.Name, b.Broken, b.BrokenBy)
 		case b.After > b.Minimum:
 			fail("%s: shrunk to %d operations, %d are enough", b.Name, b.After, b.Minimum)
 		case b.Proved && b.After < b.Minimum:

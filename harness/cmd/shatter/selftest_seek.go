@@ -14,6 +14,7 @@ import (
 	"github.com/shatter-gpu/shatter/allocators/device"
 	"github.com/shatter-gpu/shatter/allocators/device/faultdev"
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
+	"github.com/shatter-gpu/shatter/harness/campaign"
 	"github.com/shatter-gpu/shatter/harness/executor"
 	"github.com/shatter-gpu/shatter/harness/shrink"
 	"github.com/shatter-gpu/shatter/harness/trace"
@@ -270,9 +271,7 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 		}
 		f, _, err := h.check(t, related(t))
 		if err != nil {
-			if r.Broken++; r.Broken == 1 {
-				r.BrokenBy = t.Name + ": " + err.Error()
-			}
+			r.broke(t, err)
 			return true
 		}
 		if f == nil {
@@ -316,6 +315,13 @@ func seek(ctx context.Context, o seekOptions, w io.Writer) error {
 	return json.NewEncoder(w).Encode(r)
 }
 
+// broke counts a failure of the harness.
+func (r *sought) broke(t *trace.Trace, err error) {
+	if r.Broken++; r.Broken == 1 {
+		r.BrokenBy = t.Name + ": " + err.Error()
+	}
+}
+
 // seekShrinkRuns bounds a shrink: what is left after so many runs is about as short as it gets.
 const seekShrinkRuns = 10_000
 
@@ -337,8 +343,16 @@ func (r *sought) shrink(ctx context.Context, over func() bool, h *seeker, t *tra
 	if r.After > 0 && m.After >= r.After {
 		return
 	}
-	if g, _, err := h.check(m.Trace, h.relations); err == nil && g != nil {
-		f = g
+	for i := range campaign.Repeats {
+		g, _, err := h.check(m.Trace, h.relations)
+		switch {
+		case err != nil:
+			r.broke(m.Trace, err)
+		case i == 0 && g != nil:
+			f = g
+		case g == nil || *g != *f:
+			r.broke(m.Trace, fmt.Errorf("%w: %s did not come back in repeat %d of %d", executor.ErrHarness, f, i, campaign.Repeats-1))
+		}
 	}
 	r.Property, r.Rule, r.Detail, r.After, r.Text = f.Property, f.Rule, f.Detail, m.After, string(m.Trace.Format())
 }

@@ -76,19 +76,21 @@ func TestSelftestJudges(t *testing.T) {
 	}
 	r := selfTested{Rules: map[string][]string{}, Bugs: []testedBug{
 		bug("good", true, 2, 2, true), bug("missed", false, 0, 2, true), bug("long", true, 5, 4, false), bug("shorter", true, 1, 2, true),
-		bug("better", true, 3, 4, false), bug("seen by another", true, 2, 2, true), bug("seen by both", true, 2, 2, true),
+		bug("better", true, 3, 4, false), bug("seen by another", true, 2, 2, true), bug("seen by both", true, 2, 2, true), bug("odd", true, 2, 2, true),
 	}}
+	r.Bugs[7].Broken, r.Bugs[7].BrokenBy = 2, "walk-7: oh"
 	r.Bugs[5].Rule, r.Bugs[6].Rule, r.Bugs[6].Named = "set", "set", 9
 	r.sum()
-	require.Equal(t, 6, r.Found)
+	require.Equal(t, 7, r.Found)
 	require.Equal(t, 2.0, r.Median)
-	require.Equal(t, 5, r.AsNamed)
+	require.Equal(t, 6, r.AsNamed)
 	require.Equal(t, []string{
 		"missed: not found in 0 sequences and 0 enumerated traces", "long: shrunk to 5 operations, 4 are enough",
 		"shorter: shrunk to 1 operations, fewer than the proved minimum of 2",
 		"seen by another: tiling/set sees it, but tiling/gap does not, which must",
+		"odd: the harness failed 2 times, first in walk-7: oh",
 	}, r.Failed)
-	require.Len(t, r.Rules["6"], 7)
+	require.Len(t, r.Rules["6"], 8)
 
 	deep := bug("deep", true, 7, 7, false)
 	deep.Rule, deep.Named = "set", 9
