@@ -335,6 +335,40 @@ func TestReferenceSeesWrongDecisions(t *testing.T) {
 	}
 }
 
+// TestReferenceSeesWrongStatistics: peaks, and sums of increases and decreases, that fit among themselves and with what there is.
+func TestReferenceSeesWrongStatistics(t *testing.T) {
+	tr, err := trace.ParseString("statistics", "alloc 0 5MiB\nalloc 1 30MiB\nfree 0\n")
+	require.NoError(t, err)
+	for rule, edit := range map[string]func(*allocators.Stats){
+		"":                     func(*allocators.Stats) {},
+		"allocated_bytes":      func(s *allocators.Stats) { s.AllocatedBytes.All.Peak += 1 << 30 },
+		"active":               func(s *allocators.Stats) { s.Active.Large.Peak += 5 },
+		"reserved_bytes":       func(s *allocators.Stats) { s.ReservedBytes.Add(false, 512); s.ReservedBytes.Sub(false, 512) },
+		"inactive_split_bytes": func(s *allocators.Stats) { s.InactiveSplitBytes.Add(true, 512); s.InactiveSplitBytes.Sub(true, 512) },
+		"oversize_segments":    func(s *allocators.Stats) { s.OversizeSegments.Add(1); s.OversizeSegments.Sub(1) },
+		"num_ooms":             func(s *allocators.Stats) { s.NumOOMs++ },
+		"max_split_size":       func(s *allocators.Stats) { s.MaxSplitSize = 0 },
+	} {
+		v, err := properties.AgreesWithReference.Check(&executor.Case{Trace: tr, Capacity: 100 << 20, NewDevice: simulated,
+			Target: executor.Target{Name: "classic", New: func(d device.Device) (allocators.Allocator, error) {
+				wrapped := &deaf{Device: d}
+				a, err := caching.New(wrapped, caching.DefaultSettings())
+				wrapped.malloc = func(size uint64) (device.Addr, error) {
+					edit(a.Stats())
+					return d.Malloc(size)
+				}
+				return a, err
+			}}})
+		require.NoError(t, err)
+		if rule == "" {
+			require.Nil(t, v, "the same with right statistics")
+			continue
+		}
+		require.NotNil(t, v, rule)
+		require.Equal(t, rule, v.Rule, v.Detail)
+	}
+}
+
 // TestReferenceFollows: the reference goes along with all that a trace does, and is asked only about what it knows.
 func TestReferenceFollows(t *testing.T) {
 	sees := func(text string, made func(d device.Device) (allocators.Allocator, error)) *executor.Violation {

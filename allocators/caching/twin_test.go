@@ -351,13 +351,8 @@ func (w *twins) compareStats() {
 		}
 	}
 	r := w.r
-	got := []uint64{s.NumAllocRetries, s.NumOOMs, s.NumSyncAllStreams, s.NumDeviceAlloc, s.NumDeviceFree, w.a.reserved}
-	if want := []uint64{r.Retries, r.OOMs, r.Syncs, r.DeviceAllocs, r.DeviceFrees, r.Reserved()}; !slices.Equal(got, want) {
-		w.fail("retries, ooms, syncs, device allocs and frees, reserved: want %v, got %v", want, got)
-	}
-	oversize := []int64{int64(s.OversizeAllocations.Current), int64(s.OversizeSegments.Current)}
-	if want := []int64{r.OversizeAllocations, r.OversizeSegments}; !slices.Equal(oversize, want) {
-		w.fail("oversize allocations and segments: want %v, got %v", want, oversize)
+	if *s != r.Stats || w.a.reserved != r.Reserved() {
+		w.fail("statistics: want %+v, reserved %d\ngot %+v, reserved %d", r.Stats, r.Reserved(), *s, w.a.reserved)
 	}
 	if free, total := w.dev.Info(); free != r.DeviceFree() || total != w.capacity {
 		w.fail("the device has %d of %d free, not %d of %d", free, total, r.DeviceFree(), w.capacity)

@@ -88,12 +88,12 @@ func (r *Allocator) EmptyPool(id allocators.PoolID) (ok bool) {
 	if r.uses[id] > 0 || r.gone[id] {
 		return true
 	}
-	r.Syncs++
+	r.Stats.NumSyncAllStreams++
 	if r.Holding() {
 		return false
 	}
 	r.resume()
-	for s := range r.waiting {
+	for _, s := range r.used {
 		var others []use
 		for _, u := range r.waiting[s] {
 			if u.block.seg.in.private != id {
@@ -118,7 +118,7 @@ func (r *Allocator) EmptyCache() (ok bool) {
 	case r.Set.EmptiesInCapture:
 		r.releaseFreeable()
 	case !slices.ContainsFunc(r.open, func(o allocators.Redirection) bool { return !o.Capture }):
-		r.Syncs++
+		r.Stats.NumSyncAllStreams++
 		return false
 	}
 	return true

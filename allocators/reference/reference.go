@@ -41,6 +41,7 @@ type Allocator struct {
 	segments []*segment // by address
 	lookups  map[half]uint64
 	waiting  map[device.Stream][]use // oldest first
+	used     []device.Stream         // the keys of waiting, by first use: the order in which they are looked at is not specified
 	recorded map[device.Stream]int
 	done     map[device.Stream]int
 
@@ -52,8 +53,8 @@ type Allocator struct {
 	nextMalloc, nextReserve uint64
 	// OnCall is told each call that a device would get, as a device.Recorder notes it but without handles and waits; nil: nobody is.
 	OnCall func(device.Call)
-	// Counters are those of PyTorch's statistics that cannot be counted anew.
-	Counters
+	// Stats are PyTorch's statistics: section 20.
+	Stats allocators.Stats
 }
 
 type segment struct {
@@ -80,12 +81,6 @@ type use struct {
 	block  *Block
 }
 
-// Counters of the reference; see allocators.Stats.
-type Counters struct {
-	Retries, OOMs, Syncs, DeviceAllocs, DeviceFrees uint64
-	OversizeAllocations, OversizeSegments           int64
-}
-
 const mib = 1 << 20
 
 // New makes one on an empty device of so many bytes.
@@ -95,6 +90,7 @@ func New(capacity uint64, set Settings) *Allocator {
 		recorded: map[device.Stream]int{}, done: map[device.Stream]int{},
 		nextMalloc: 0x7f0000000000, nextReserve: 0x600000000000,
 	}
+	r.Stats.MaxSplitSize = int64(set.MaxSplitSize)
 	return r
 }
 
@@ -240,7 +236,7 @@ func (r *Allocator) Alloc(n uint64, s device.Stream) (b *Block) {
 	}
 	if !r.Holding() { // 14.3
 		r.resume()
-		for stream := range r.waiting {
+		for _, stream := range r.used {
 			for q := r.waiting[stream]; len(q) > 0 && q[0].number <= r.done[stream]; q = r.waiting[stream] {
 				r.pop(stream)
 			}
@@ -252,7 +248,7 @@ func (r *Allocator) Alloc(n uint64, s device.Stream) (b *Block) {
 		b = r.purchase(in, s, size)
 	}
 	if b == nil {
-		r.OOMs++
+		r.Stats.NumOOMs++
 		return nil
 	}
 	// 12
@@ -263,8 +259,9 @@ func (r *Allocator) Alloc(n uint64, s device.Stream) (b *Block) {
 	}
 	b.allocated, b.requested = true, n
 	if b.size >= r.Set.MaxSplitSize {
-		r.OversizeAllocations++
+		change(&r.Stats.OversizeAllocations, r.Stats.OversizeAllocations.Current+1)
 	}
+	r.count()
 	return b
 }
 
@@ -329,7 +326,7 @@ func (r *Allocator) purchase(in half, s device.Stream, size uint64) *Block {
 		return nil
 	}
 	r.flush()
-	r.Retries++
+	r.Stats.NumAllocRetries++
 	b := r.obtain(in, s, size)
 	if b == nil && r.Set.LookupAfterFlush {
 		return r.lookup(in, s, size)
@@ -354,9 +351,10 @@ func (r *Allocator) obtain(in half, s device.Stream, size uint64) *Block {
 	r.call(device.CallMalloc, r.nextMalloc, buy)
 	r.nextMalloc += buy
 	r.reserved += buy
-	r.DeviceAllocs++
+	r.Stats.NumDeviceAlloc++
 	if buy >= r.Set.MaxSplitSize {
-		r.OversizeSegments++
+		change(&r.Stats.OversizeSegments, r.Stats.OversizeSegments.Current+1)
 	}
+	r.count()
 	return b
 }

@@ -80,10 +80,11 @@ func (r *Allocator) mapRange(b *Block, size uint64) bool {
 		b.cut(pages * page)
 	}
 	r.reserved += pages * page
-	r.DeviceAllocs++
+	r.Stats.NumDeviceAlloc++
 	b.mapped = true
 	b.merge()
 	b.born = r.lookups[b.seg.in]
+	r.count()
 	return true
 }
 
@@ -110,7 +111,8 @@ func (r *Allocator) unmap(b *Block) {
 	b.mapped = false
 	b.merge()
 	r.reserved -= last - first
-	r.DeviceFrees++
+	r.Stats.NumDeviceFree++
+	r.count()
 	if len(g.blocks) == 1 {
 		r.call(device.CallUnreserve, g.addr, g.size)
 		r.dropSegment(g)
@@ -122,11 +124,12 @@ func (r *Allocator) unmap(b *Block) {
 func (r *Allocator) releaseSegment(b *Block) {
 	r.call(device.CallFree, b.addr, 0)
 	r.reserved -= b.size
-	r.DeviceFrees++
+	r.Stats.NumDeviceFree++
 	if b.size >= r.Set.MaxSplitSize {
-		r.OversizeSegments--
+		change(&r.Stats.OversizeSegments, r.Stats.OversizeSegments.Current-1)
 	}
 	r.dropSegment(b.seg)
+	r.count()
 }
 
 // releaseOversize: section 15.1, as if split blocks of cudaMalloc segments were not there.
@@ -155,9 +158,9 @@ func (r *Allocator) releaseOversize(in half, s device.Stream, size uint64) bool 
 
 // flush: section 15.2.
 func (r *Allocator) flush() {
-	r.Syncs++
+	r.Stats.NumSyncAllStreams++
 	r.resume()
-	for stream := range r.waiting {
+	for _, stream := range r.used {
 		for len(r.waiting[stream]) > 0 {
 			r.done[stream] = max(r.done[stream], r.waiting[stream][0].number)
 			r.pop(stream)
@@ -230,20 +233,23 @@ func (r *Allocator) Record(b *Block, s device.Stream) {
 // Free: section 14.2.
 func (r *Allocator) Free(b *Block) {
 	if b.size >= r.Set.MaxSplitSize {
-		r.OversizeAllocations--
+		change(&r.Stats.OversizeAllocations, r.Stats.OversizeAllocations.Current-1)
 	}
 	b.allocated = false
 	if len(b.uses) > 0 && r.Holding() {
 		r.deferred = append(r.deferred, b)
-		return
+	} else {
+		r.wait(b)
 	}
-	r.wait(b)
+	r.count()
 }
 
 // wait puts an event on every stream that uses the block.
 func (r *Allocator) wait(b *Block) {
 	for _, s := range b.uses {
-		r.recorded[s]++
+		if r.recorded[s]++; !slices.Contains(r.used, s) {
+			r.used = append(r.used, s)
+		}
 		r.waiting[s] = append(r.waiting[s], use{r.recorded[s], b})
 		b.events++
 	}
@@ -262,6 +268,7 @@ func (r *Allocator) completeIfIdle(b *Block) {
 	if b.idle() {
 		b.merge()
 		b.born = r.lookups[b.seg.in]
+		r.count()
 	}
 }
 
