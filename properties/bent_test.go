@@ -369,6 +369,26 @@ func TestReferenceSeesWrongStatistics(t *testing.T) {
 	}
 }
 
+// TestReferenceSeesWrongRefusals: what a refusal says is held against the reference, figure by figure.
+func TestReferenceSeesWrongRefusals(t *testing.T) {
+	tr, err := trace.ParseString("refusal", "alloc 0 5MiB\nalloc 1 200MiB\n")
+	require.NoError(t, err)
+	var a *caching.Allocator
+	v, err := properties.AgreesWithReference.Check(&executor.Case{Trace: tr, Capacity: 100 << 20, NewDevice: simulated,
+		Target: executor.Target{Name: "classic", New: func(d device.Device) (_ allocators.Allocator, err error) {
+			a, err = caching.New(&deaf{Device: d, malloc: func(size uint64) (device.Addr, error) {
+				if size == 200<<20 {
+					a.Stats().AllocatedBytes.All.Current++
+				}
+				return d.Malloc(size)
+			}}, caching.DefaultSettings())
+			return a, err
+		}}})
+	require.NoError(t, err)
+	require.NotNil(t, v)
+	require.Equal(t, "refusal", v.Rule, v.Detail)
+}
+
 // TestReferenceFollows: the reference goes along with all that a trace does, and is asked only about what it knows.
 func TestReferenceFollows(t *testing.T) {
 	sees := func(text string, made func(d device.Device) (allocators.Allocator, error)) *executor.Violation {
@@ -383,6 +403,10 @@ func TestReferenceFollows(t *testing.T) {
 		"alloc 0 30MiB\nfree 0\nconf max_split_size_mb:21\nalloc 1 10MiB\nalloc 2 10MiB\n",
 		"foreign 85MiB\nalloc 0 5MiB\nforeign 0\nalloc 1 30MiB\n",
 		"alloc 0 50MiB\nforeign 85MiB\nfree 0\nalloc 1 30MiB\n", // others cannot have it
+		"pool begin 1\nalloc 0 5MiB\nrecord 0 stream=1\nuse 0 stream=1\nfree 0\nalloc 1 5MiB\nalloc 2 100MiB\npool end 1\nalloc 3 60MiB\npool release 1\nempty_cache pool=1\nempty_cache\n",
+		// What is unmapped there waits for stream 1, on which the first block is used.
+		"alloc 0 1\nrecord 0 stream=1\nfree 0\nconf expandable_segments:True\npool begin 1\nalloc 1 1 stream=1\nfree 1\npool end 1\n" +
+			"pool release 1\nempty_cache pool=1\nalloc 2 1 stream=1\n",
 		"fraction 0.2\nalloc 0 30MiB\nalloc 1 0\nfree 1\nalloc 2 5MiB\nrecord 2 stream=1\nfree 2\nsync stream=1\nalloc 3 5MiB\nsync\nempty_cache\n",
 	} {
 		require.Nil(t, sees(text, func(d device.Device) (allocators.Allocator, error) { return caching.New(d, caching.DefaultSettings()) }), text)
@@ -395,7 +419,8 @@ func TestReferenceFollows(t *testing.T) {
 		}
 	}
 	require.NotNil(t, sees("alloc 0 5MiB\n", small(func(*caching.Rules) {})), "it buys too little")
+	require.NotNil(t, sees("pool begin 1\nalloc 0 5MiB\nuse 0 stream=0\n", small(func(*caching.Rules) {})), "and for a private pool")
 	require.Nil(t, sees("alloc 0 5MiB\n", small(func(r *caching.Rules) { r.Version = "2.8" })), "other rules")
-	require.Nil(t, sees("alloc 0 5MiB\nuse 0 stream=1\n", small(func(*caching.Rules) {})), "an operation that the reference has not")
+	require.Nil(t, sees("segment 0 20MiB pool=large\nalloc 0 5MiB\n", small(func(*caching.Rules) {})), "a state to start from")
 	require.Nil(t, sees("alloc 0 5MiB\n", shelves(func(*shelf) {}).New), "another allocator")
 }

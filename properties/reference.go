@@ -28,8 +28,8 @@ var AgreesWithReference = executor.Relation{
 		if c.Explore {
 			t = t.First(referenceOps)
 		}
-		if !knownToReference(t) {
-			return nil, nil
+		if begun(t) {
+			return nil, nil // the reference begins with an empty device
 		}
 		// The reference counts on a device of its own, with ascending addresses.
 		dev, err := simdev.New(simdev.Options{Capacity: c.Capacity})
@@ -60,18 +60,6 @@ var AgreesWithReference = executor.Relation{
 }
 
 var errNoReference = errors.New("there is no reference for this allocator")
-
-// knownToReference tells whether the reference knows all operations of a trace.
-func knownToReference(t *trace.Trace) bool {
-	for i := range t.Ops {
-		switch t.Ops[i].Kind {
-		case trace.Alloc, trace.Free, trace.Record, trace.Sync, trace.EmptyCache, trace.Conf, trace.Fraction, trace.Foreign:
-		default:
-			return false
-		}
-	}
-	return true
-}
 
 // twin makes each call on both allocators.
 type twin struct {
@@ -110,6 +98,10 @@ func (w *twin) Alloc(n uint64, s device.Stream) (allocators.Block, error) {
 	case want != nil && err != nil:
 		w.breaks("refused", "%d bytes were refused, the reference serves them: %v", n, err)
 	case want == nil:
+		var oom *allocators.OOMError
+		if expect := w.r.Refusal(n, s); !errors.As(err, &oom) || *oom != expect {
+			w.breaks("refusal", "the refusal of %d bytes says %v, by the reference %v", n, err, &expect)
+		}
 	case got.Addr != want.Addr() || got.Size != want.Size():
 		w.breaks("block", "%d bytes were served by a block of %d at %#x, the reference has one of %d at %#x",
 			n, got.Size, uint64(got.Addr), want.Size(), uint64(want.Addr()))
@@ -140,6 +132,26 @@ func (w *twin) EmptyCache() error {
 		w.r.EmptyCache()
 	}
 	return w.Allocator.EmptyCache()
+}
+
+func (w *twin) BeginPool(r allocators.Redirection) error {
+	w.r.BeginPool(r)
+	return w.Allocator.BeginPool(r)
+}
+
+func (w *twin) EndPool(id allocators.PoolID) error {
+	w.r.EndPool(id)
+	return w.Allocator.EndPool(id)
+}
+
+func (w *twin) ReleasePool(id allocators.PoolID) error {
+	w.r.ReleasePool(id)
+	return w.Allocator.ReleasePool(id)
+}
+
+func (w *twin) EmptyPool(id allocators.PoolID) error {
+	w.r.EmptyPool(id)
+	return w.Allocator.EmptyPool(id)
 }
 
 func (w *twin) Configure(conf string) error {
@@ -211,5 +223,6 @@ func referenceSettings(s caching.Settings) reference.Settings {
 	return reference.Settings{
 		MaxSplitSize: s.MaxSplitSize, MaxNonSplitRounding: s.MaxNonSplitRounding, GCThreshold: s.GCThreshold,
 		RoundupDivisions: s.RoundupDivisions, Expandable: s.Expandable, LookupAfterFlush: s.LookupAfterFlush,
+		WaitsElsewhere: s.OtherDeviceCurrent && !s.UnmapOnOwnDevice,
 	}
 }

@@ -62,6 +62,7 @@ func referenceSettings(s Settings) reference.Settings {
 		MaxSplitSize: s.MaxSplitSize, MaxNonSplitRounding: s.MaxNonSplitRounding, GCThreshold: s.GCThreshold,
 		RoundupDivisions: s.RoundupDivisions, Expandable: s.Expandable, LookupAfterFlush: s.LookupAfterFlush,
 		Pools: s.Rules.Pools, EmptiesInCapture: s.Rules.emptiesInCapture, FullIsUnlimited: s.Rules.fullIsUnlimited,
+		WaitsElsewhere: s.waitsElsewhere(0),
 	}
 }
 

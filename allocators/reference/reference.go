@@ -21,6 +21,7 @@ type Settings struct {
 	RoundupDivisions                  [16]uint64
 	Expandable                        bool
 	LookupAfterFlush                  bool
+	WaitsElsewhere                    bool // on stream 0 an unmapping waits for another device
 	Pools                             allocators.PoolRules
 	EmptiesInCapture                  bool // empty_cache does what it can while frees are held back
 	FullIsUnlimited                   bool // a memory fraction of 1 sets no limit

@@ -96,6 +96,9 @@ func (r *Allocator) unmap(b *Block) {
 	if first >= last {
 		return
 	}
+	if g.stream != 0 || !r.Set.WaitsElsewhere {
+		r.Sync(g.stream)
+	}
 	for at := first; at < last; at += page {
 		r.call(device.CallUnmap, g.addr+at, page)
 		r.call(device.CallRelease, 0, 0)
