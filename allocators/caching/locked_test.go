@@ -165,6 +165,10 @@ func worker(l *Locked, owners *sync.Map, g, goroutines, ops int) error {
 			if err := l.EmptyCache(); err != nil {
 				return err
 			}
+		case d < 14 && g == 1:
+			if err := look(l); err != nil {
+				return err
+			}
 		case len(held) > 0:
 			if err := release(rng.IntN(len(held))); err != nil {
 				return err
@@ -174,6 +178,25 @@ func worker(l *Locked, owners *sync.Map, g, goroutines, ops int) error {
 	for len(held) > 0 {
 		if err := release(len(held) - 1); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// look reads what the allocator tells while others use it.
+func look(l *Locked) error {
+	if s := l.Stats(); s.ActiveBytes.All.Current != s.ActiveBytes.Small.Current+s.ActiveBytes.Large.Current {
+		return errors.New("statistics were read in the middle of an operation")
+	}
+	var s allocators.Snapshot
+	l.Snapshot(&s)
+	for i, g := range s.Segments {
+		end := g.Addr
+		for _, b := range s.BlocksOf(i) {
+			if b.Addr != end {
+				return errors.New("blocks were listed in the middle of an operation")
+			}
+			end = b.End()
 		}
 	}
 	return nil
