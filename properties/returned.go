@@ -9,7 +9,7 @@ import (
 // EverythingReturned: after empty_cache only what overlaps a live block is left; with nothing live, nothing.
 var EverythingReturned = executor.Property{
 	ID:     "everything-returned",
-	Claim:  "After empty_cache every segment holds a live block and every mapped page overlaps one, but for private pools in use; once all is freed nothing is reserved.",
+	Claim:  "After empty_cache every segment holds a live block and every mapped page overlaps one, but for private pools in use; once all is freed nothing is reserved, nor address space that had memory.",
 	Source: "contracts E1, E3; specification 15.2, 17.5",
 	Walk: func(s *executor.State) *executor.Violation {
 		if s.Operation.Kind != trace.EmptyCache || s.Outcome != executor.OK || s.Promise.Kind == allocators.PromiseNone || s.Held {
@@ -37,6 +37,10 @@ var EverythingReturned = executor.Property{
 		}
 		if s.Empties && taken > 0 {
 			return executor.Broken("E3", "everything is freed and the cache emptied, %d bytes are still taken from the device", taken)
+		}
+		// A range whose first mapping failed is not looked at again (specification 17.5), nor one that the device failed to take back.
+		if s.Empties && s.Ranges > 0 && s.Promise.Kind != allocators.PromiseNone && !s.Faulty {
+			return executor.Broken("E3", "everything is freed and the cache emptied, %d address ranges that had memory are still reserved", s.Ranges)
 		}
 		return nil
 	},

@@ -603,6 +603,19 @@ func TestReturnedRules(t *testing.T) {
 		{"nothing promised, taken at the start", ended(allocators.PromiseNone, 50, 50, true), ""},
 		{"nothing promised, more than at the start", ended(allocators.PromiseNone, 50, 49, true), taken},
 	})
+	ranges := func(edit func(*executor.State)) *executor.State {
+		s := ended(allocators.PromiseX, 0, 0, true)
+		s.Ranges = 1
+		edit(s)
+		return s
+	}
+	checkRules(t, EverythingReturned.End, []ruled{
+		{"address space", ranges(func(*executor.State) {}), "E3: everything is freed and the cache emptied, 1 address ranges that had memory are still reserved"},
+		{"none", ranges(func(s *executor.State) { s.Ranges = 0 }), ""},
+		{"that the device may have failed to take", ranges(func(s *executor.State) { s.Faulty = true }), ""},
+		{"and it cannot be emptied", ranges(func(s *executor.State) { s.Empties = false }), ""},
+		{"and nothing promised", ranges(func(s *executor.State) { s.Promise.Kind = allocators.PromiseNone }), ""},
+	})
 }
 
 func TestConservationRules(t *testing.T) {

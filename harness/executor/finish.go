@@ -91,6 +91,7 @@ func (r *Run) freeAll() error {
 		r.watchWork()
 	}
 	st.DeviceFree, _ = r.opts.Device.Info()
+	st.Ranges = r.ledger.ranges()
 	r.walk()
 	for i := range r.opts.Properties {
 		if p := &r.opts.Properties[i]; p.End != nil && !r.stopped {

@@ -184,6 +184,16 @@ func (l *ledger) drop(addr device.Addr) {
 	l.dropped = append(l.dropped, r)
 }
 
+// ranges counts the reserved address ranges in which anything was ever mapped.
+func (l *ledger) ranges() (n int) {
+	for _, r := range l.regions {
+		if r.Expandable && len(r.mapped) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // droppedAt returns the region at addr that the last apply dropped, nil if there is none.
 func (l *ledger) droppedAt(addr device.Addr) *Region {
 	for i := len(l.dropped) - 1; i >= 0; i-- {

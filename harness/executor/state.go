@@ -103,4 +103,6 @@ type State struct {
 	Reserves      bool
 	AtStart       uint64
 	BoughtAtStart uint64
+	// Ranges counts the address ranges that are still reserved and once had memory; at the end of a run only.
+	Ranges int
 }
