@@ -17,6 +17,11 @@ var NotInvariants = []NotPromised{
 	{"repeats-are-stable", "A repeated identical iteration reserves no more than the first.", "contracts 3.3", "classic", "1GiB",
 		"alloc 0 12MiB\nfree 0\nalloc 1 10MiB\nalloc 2 10MiB\nfree 1\nalloc 3 12MiB\nfree 2\nfree 3\n" +
 			"alloc 0 12MiB\nfree 0\nalloc 1 10MiB\nalloc 2 10MiB\nfree 1\nalloc 3 12MiB\nfree 2\nfree 3\n", "22 MiB are reserved after the first pass, 34 MiB after the second"},
+	{"emptying-is-neutral", "An empty_cache makes no difference to what comes later.", "contracts 3.3", "classic", "30MiB",
+		"alloc 0 24MiB\nfree 0\nempty_cache\nalloc 1 14MiB\nalloc 2 5MiB\n", "5 MiB are refused, and served without the empty_cache"},
+	{"loops-are-bounded", "A loop of one alloc and one free goes on with the memory of its first turn.", "contracts 3.3; specification 26, G6",
+		"classic@max_split_size_mb:21", "100MiB", "alloc 0 21495808\nfree 0\nalloc 0 21495808\nfree 0\nalloc 0 21495808\nfree 0\n",
+		"22 MiB are reserved after the first turn, 44 after the second, 66 after the third"},
 	{"refused-again", "A refused request is refused again.", "contracts P8, section 3.2; pytorch#189504", "classic", "100MiB",
 		"alloc 0 100MiB\nfree 0\nalloc 1 60MiB\nalloc 2 40MiB\nrecord 1 stream=7\nfree 1\nalloc 3 60MiB\nalloc 4 60MiB\n",
 		"the first request for 60 MiB is refused, the second served"},

@@ -1,6 +1,8 @@
 package properties_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,6 +50,15 @@ func TestNotPromisedIsReachable(t *testing.T) {
 				require.Empty(t, refused)
 			case "repeats-are-stable":
 				require.Equal(t, []uint64{22 * mib, 34 * mib}, []uint64{reserved[len(reserved)/2-1], last})
+			case "emptying-is-neutral":
+				require.Equal(t, []int{4}, refused)
+				refused, _, _ = replayed(t, n.Alloc, n.Capacity, strings.Replace(n.Trace, "empty_cache\n", "", 1))
+				require.Empty(t, refused, "it hurts")
+				larger := properties.NotInvariants[slices.IndexFunc(properties.NotInvariants, func(n properties.NotPromised) bool { return n.ID == "more-memory-helps" })]
+				refused, _, _ = replayed(t, larger.Alloc, larger.Capacity, strings.Replace(larger.Trace, "free 0\n", "free 0\nempty_cache\n", 1))
+				require.Empty(t, refused, "and helps")
+			case "loops-are-bounded":
+				require.Equal(t, []uint64{22 * mib, 44 * mib, 66 * mib}, []uint64{reserved[1], reserved[3], reserved[5]})
 			case "refused-again":
 				require.Equal(t, []int{6}, refused)
 			case "refusal-changes-nothing":
