@@ -169,6 +169,10 @@ func checkShape(st, previous *allocators.Stats, promised bool) *executor.Violati
 				return v
 			}
 		}
+		if most := p.Small.Peak + p.Large.Peak; p.All.Peak > most || p.All.Peak < max(p.Small.Peak, p.Large.Peak) {
+			return executor.Broken("A1", "%s: the peak %d of all is beyond those of small_pool and large_pool, %d and %d", now[i].name,
+				p.All.Peak, p.Small.Peak, p.Large.Peak)
+		}
 	}
 	for _, c := range []struct {
 		name     string

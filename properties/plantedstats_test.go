@@ -73,6 +73,8 @@ func TestPlantedAccounting(t *testing.T) {
 			func(v *allocators.Pooled) { v.Small.Current++; v.Small.Allocated++; v.Small.Peak += mib },
 			func(v *allocators.Pooled) { v.Large.Allocated++ },
 			func(v *allocators.Pooled) { v.Large.Freed++ },
+			func(v *allocators.Pooled) { v.All.Peak += v.Small.Peak + v.Large.Peak + 1 },
+			func(v *allocators.Pooled) { v.Small.Peak = v.All.Peak + 1 },
 		} {
 			cases = append(cases, planted{rule: "accounting/A1", trace: refused, fault: told(func(s *allocators.Stats) { edit(p.of(s)) })})
 		}
@@ -98,7 +100,7 @@ func TestPlantedAccounting(t *testing.T) {
 		cases = append(cases, fell("A13", func(s *allocators.Stats) { *c(s) += 10 }))
 	}
 	cases = append(cases,
-		fell("A12", func(s *allocators.Stats) { s.AllocatedBytes.All.Peak += mib }),
+		fell("A12", func(s *allocators.Stats) { s.AllocatedBytes.All.Peak += mib; s.AllocatedBytes.Large.Peak += mib }),
 		fell("A13", func(s *allocators.Stats) {
 			for _, v := range []*allocators.Stat{&s.Active.All, &s.Active.Large} {
 				v.Allocated, v.Freed = v.Allocated+9, v.Freed+9
