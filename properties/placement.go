@@ -2,6 +2,7 @@ package properties
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/shatter-gpu/shatter/allocators"
 	"github.com/shatter-gpu/shatter/harness/executor"
@@ -97,10 +98,10 @@ var FractionLimit = executor.Property{
 	Source: "contracts D2 (not promised of expandable segments, see not-promised); specification 11, 19",
 	Op: func(s *executor.State) *executor.Violation {
 		q := &s.Promise
-		if len(s.Calls) == 0 || s.Stats == nil || s.Operation.Kind != trace.Alloc || q.Kind != allocators.PromiseN || !q.HasLimit {
+		if s.Stats == nil || s.Operation.Kind != trace.Alloc || q.Kind != allocators.PromiseN || !q.HasLimit {
 			return nil
 		}
-		if reserved := s.Stats.ReservedBytes.All.Current; reserved > s.ReservedBefore && reserved > q.Limit {
+		if reserved := s.Stats.ReservedBytes.All.Current; reserved > q.Limit && slices.ContainsFunc(s.Calls, bought) {
 			return executor.Broken("D2", "%d bytes are reserved, the limit is %d", reserved, q.Limit)
 		}
 		return nil

@@ -456,9 +456,14 @@ func TestFractionLimitRules(t *testing.T) {
 	checkRules(t, FractionLimit.Op, []ruled{
 		{"at the limit", after(limited, 100, nil), ""},
 		{"beyond it", after(limited, 101, nil), beyond},
-		{"beyond it before", after(limited, 101, func(s *executor.State) { s.ReservedBefore = 101 }), ""},
-		{"a little more", after(limited, 101, func(s *executor.State) { s.ReservedBefore = 100 }), beyond},
+		{"beyond it before", after(limited, 101, func(s *executor.State) { s.ReservedBefore = 101 }), beyond},
+		{"less than before", after(limited, 101, func(s *executor.State) {
+			s.ReservedBefore = 150
+			s.Calls = []device.Call{{Kind: device.CallFree}, {Kind: device.CallMalloc}}
+		}), beyond},
 		{"nothing was bought", after(limited, 101, func(s *executor.State) { s.Calls = nil }), ""},
+		{"it was tried", after(limited, 101, func(s *executor.State) { s.Calls[0].Kind = device.CallMallocFail }), ""},
+		{"some was returned", after(limited, 101, func(s *executor.State) { s.Calls[0].Kind, s.ReservedBefore = device.CallFree, 150 }), ""},
 		{"no statistics", after(limited, 101, func(s *executor.State) { s.Stats = nil }), ""},
 		{"nothing was asked for", after(limited, 101, func(s *executor.State) { s.Operation.Kind = trace.EmptyCache }), ""},
 		{"expandable", after(expandable, 101, nil), ""},
