@@ -1,6 +1,10 @@
 package drift_test
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +15,7 @@ import (
 	"github.com/shatter-gpu/shatter/allocators/device/simdev"
 	"github.com/shatter-gpu/shatter/harness/drift"
 	"github.com/shatter-gpu/shatter/harness/executor"
+	"github.com/shatter-gpu/shatter/harness/measure"
 	"github.com/shatter-gpu/shatter/harness/trace"
 )
 
@@ -46,6 +51,12 @@ func TestMeasure(t *testing.T) {
 			"bounded: after repeat 2 the state is that after repeat 1"},
 		{"settings, limits and others are left out", "conf max_split_size_mb:21\nfraction 0.5\nforeign 1MiB\nalloc 0 5MiB\nfree 0\n", "",
 			"bounded: after repeat 2 the state is that after repeat 1"},
+		// What the state has besides sizes: under which id a block will be freed, the stream of a segment, whether a block is pending.
+		{"which block is whose", "alloc 0 27MiB\nalloc 1 27MiB\nempty_cache\n", "", "bounded: after repeat 3 the state is that after repeat 2"},
+		{"streams", "alloc 0 12582400 stream=1\nempty_cache\nfree 0\nalloc 1 12MiB\nalloc 2 2096640 stream=1\n", "",
+			"bounded: after repeat 5 the state is that after repeat 3"},
+		{"pending blocks", "alloc 0 5MiB stream=1\nalloc 1 5MiB stream=1\nfree 0\nrecord 1 stream=0\n", "",
+			"bounded: after repeat 5 the state is that after repeat 3"},
 		{"what no device has", "alloc 0 100TiB\nfree 0\n", "", "bounded: after repeat 2 the state is that after repeat 1"},
 	} {
 		require.Equal(t, c.want, measured(t, c.text, c.conf).String(), c.name)
@@ -123,5 +134,164 @@ func TestUnlisted(t *testing.T) {
 		require.Equal(t, 8*drift.MaxRepeats-1, u.script.Len)
 		last := u.script.At(7 + 3)
 		require.Equal(t, allocators.Request{Kind: allocators.RequestFree, ID: 3}, last)
+	}
+}
+
+// randomSequence is short, of few sizes on two streams, and some of it stays live.
+func randomSequence(rng *rand.Rand) string {
+	var text strings.Builder
+	var live []int
+	sizes := []uint64{1 + rng.Uint64N(40), 1 + rng.Uint64N(40), 1 + rng.Uint64N(12), 1}
+	for next := 0; next < 2+rng.IntN(7); {
+		switch d := rng.IntN(12); {
+		case d < 5 && len(live) > 0:
+			k := rng.IntN(len(live))
+			fmt.Fprintf(&text, "free %d\n", live[k])
+			live = slices.Delete(live, k, k+1)
+		case d == 5 && len(live) > 0:
+			fmt.Fprintf(&text, "record %d stream=%d\n", live[rng.IntN(len(live))], rng.IntN(3))
+		case d == 6:
+			text.WriteString("empty_cache\n")
+		default:
+			fmt.Fprintf(&text, "alloc %d %d stream=%d\n", next, sizes[rng.IntN(4)]<<20-rng.Uint64N(2)*512, rng.IntN(2))
+			live = append(live, next)
+			next++
+		}
+	}
+	return text.String()
+}
+
+// TestBoundedIsAProof: what is said to go on in a circle does: from the state that came back on, each repeat makes the device calls
+// that the one a period before it made.
+func TestBoundedIsAProof(t *testing.T) {
+	const seed, more = 5, 25
+	n := 300
+	if testing.Short() {
+		n = 60
+	}
+	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:21", "expandable_segments:True,max_split_size_mb:21"} {
+		spec, err := catalog.FromSettings(conf, nil)
+		require.NoError(t, err)
+		bounded := 0
+		for i := range n {
+			text := randomSequence(rand.New(rand.NewPCG(seed, uint64(i))))
+			d := measured(t, text, conf)
+			if d.Kind != drift.Bounded {
+				continue
+			}
+			bounded++
+			calls := callsOf(t, text, executor.Target{Name: spec.Name, New: spec.New}, d.Repeats+more)
+			for k := d.Repeats; k < len(calls); k++ {
+				require.Equal(t, calls[k-d.Period], calls[k], "%s, %s; repeat %d of\n%s", conf, d, k+1, text)
+			}
+		}
+		require.Greater(t, bounded, n/2, conf)
+	}
+}
+
+// callsOf repeats a sequence and returns the kinds and sizes of the device calls that each repeat makes. It repeats as Measure does.
+func callsOf(t *testing.T, text string, target executor.Target, repeats int) []string {
+	t.Helper()
+	tr, err := trace.ParseString("drift", text)
+	require.NoError(t, err)
+	dev, err := simdev.New(simdev.Options{Capacity: measure.Unbounded})
+	require.NoError(t, err)
+	rec := &device.Recorder{Device: dev}
+	a, err := target.New(rec)
+	require.NoError(t, err)
+	live := map[uint64]device.Addr{}
+	var out []string
+	for range repeats {
+		for i := range tr.Ops {
+			switch op := &tr.Ops[i]; op.Kind {
+			case trace.Alloc:
+				b, err := a.Alloc(op.Bytes, op.Stream)
+				require.NoError(t, err)
+				require.NoError(t, a.Free(live[op.ID])) // nothing, or what stayed of the repeat before
+				live[op.ID] = b.Addr
+			case trace.Free:
+				require.NoError(t, a.Free(live[op.ID]))
+				delete(live, op.ID)
+			case trace.Record:
+				require.NoError(t, a.(allocators.StreamRecorder).Record(live[op.ID], op.Stream))
+			case trace.EmptyCache:
+				require.NoError(t, a.(allocators.CacheEmptier).EmptyCache())
+			}
+		}
+		require.NoError(t, dev.SyncAll())
+		var calls strings.Builder
+		for _, c := range rec.Calls {
+			if c.Kind != device.CallWait {
+				fmt.Fprintf(&calls, "%d %d, ", c.Kind, c.Size)
+			}
+		}
+		out = append(out, calls.String())
+		rec.Reset()
+	}
+	return out
+}
+
+// hoard keeps so many pieces of device memory after each of its allocations, and refuses some of them.
+type hoard struct {
+	dev     device.Device
+	turn    int
+	held    []device.Addr
+	keeps   func(turn int) int
+	refuses func(turn int) bool
+}
+
+func (h *hoard) Alloc(n uint64, _ device.Stream) (allocators.Block, error) {
+	h.turn++
+	for len(h.held) < h.keeps(h.turn) {
+		a, err := h.dev.Malloc(2 << 20)
+		if err != nil {
+			return allocators.Block{}, err
+		}
+		h.held = append(h.held, a)
+	}
+	for len(h.held) > h.keeps(h.turn) {
+		if err := h.dev.Free(h.held[len(h.held)-1]); err != nil {
+			return allocators.Block{}, err
+		}
+		h.held = h.held[:len(h.held)-1]
+	}
+	if h.refuses(h.turn) {
+		return allocators.Block{}, device.ErrOutOfMemory
+	}
+	return allocators.Block{Addr: 1 << 20, Size: n}, nil
+}
+
+func (h *hoard) Free(device.Addr) error { return nil }
+
+// TestWhatGrows: reserved memory must rise over the last ten repeats without a fall, and live memory must not.
+func TestWhatGrows(t *testing.T) {
+	tr, err := trace.ParseString("drift", "alloc 0 1MiB\n")
+	require.NoError(t, err)
+	rises := func(turn int) int { return turn }
+	for _, c := range []struct {
+		name, want string
+		keeps      func(turn int) int
+		refuses    func(turn int) bool
+	}{
+		{"it rises", "grows by 2.00 MiB a repeat", rises, func(int) bool { return false }},
+		{"and so does live memory, once", "undecided after 40 repeats", rises, func(turn int) bool { return turn < 36 }},
+		{"it falls once", "undecided after 40 repeats", func(turn int) int {
+			if turn == 36 {
+				return 34
+			}
+			return turn
+		}, func(int) bool { return false }},
+		{"it fell before", "grows by 2.00 MiB a repeat", func(turn int) int {
+			if turn == 29 {
+				return 20
+			}
+			return turn
+		}, func(int) bool { return false }},
+	} {
+		d, err := drift.Measure(tr, executor.Target{Name: "hoard", New: func(dev device.Device) (allocators.Allocator, error) {
+			return &hoard{dev: dev, keeps: c.keeps, refuses: c.refuses}, nil
+		}}, func(n uint64) (device.Device, error) { return simdev.New(simdev.Options{Capacity: n}) })
+		require.NoError(t, err)
+		require.Equal(t, c.want, d.String(), c.name)
 	}
 }
